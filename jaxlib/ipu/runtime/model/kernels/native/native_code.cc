@@ -8,8 +8,8 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -215,16 +215,16 @@ class Compiler {
       body_.Vector(op, Memory(v.width, true), reg, 0, at);
     };
     switch (source.dtype) {
-      case program::kBool:
-      case program::kU8:
+      case DType::kBool:
+      case DType::kU8:
         return load(x86::kExtendU8);
-      case program::kI8:
+      case DType::kI8:
         return load(x86::kExtendI8);
-      case program::kU16:
+      case DType::kU16:
         return load(x86::kExtendU16);
-      case program::kI16:
+      case DType::kI16:
         return load(x86::kExtendI16);
-      case program::kF16: {
+      case DType::kF16: {
         if (!v.moved) return load(x86::kFromF16);
         load(x86::kExtendU16);
         const int bits = emit_.NewRegister();
@@ -232,7 +232,7 @@ class Compiler {
         emit_.FromF16(reg, bits);
         return emit_.Free(bits);
       }
-      case program::kBF16:
+      case DType::kBF16:
         load(x86::kExtendU16);
         return emit_.Shift(x86::kLeft, 4, reg, reg, 16);
       default:
@@ -243,13 +243,13 @@ class Compiler {
   void StoreValue(const NativeValue& v, int value) {
     const int reg = Get(value);
     const uint32_t item =
-        v.stored_dtype ? program::ItemSize(v.stored_dtype) : v.width;
+        v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
     const Address at = At({v.stored, nullptr}, item);
     const auto store = [&](VectorOp op, int from) {
       body_.Vector(op, Memory(v.width, false), from, 0, at);
     };
     switch (v.stored_dtype) {
-      case program::kBool: {
+      case DType::kBool: {
         const int flag = emit_.NewRegister();
         emit_.Test(kMask, reg);
         emit_.Flags(flag, kMask);
@@ -261,21 +261,21 @@ class Compiler {
         }
         return emit_.Free(flag);
       }
-      case program::kI8:
-      case program::kU8:
+      case DType::kI8:
+      case DType::kU8:
         return store(x86::kCut8, reg);
-      case program::kI16:
-      case program::kU16:
+      case DType::kI16:
+      case DType::kU16:
         return store(x86::kCut16, reg);
-      case program::kF16:
+      case DType::kF16:
         if (!v.moved) {
           store(x86::kToF16, reg);
           return body_.Bytes({0});  // round to nearest, ties to even
         }
         [[fallthrough]];
-      case program::kBF16: {
+      case DType::kBF16: {
         const int bits = emit_.NewRegister();
-        if (v.stored_dtype == program::kF16) {
+        if (v.stored_dtype == DType::kF16) {
           emit_.F16Bits(bits, reg);
         } else {
           emit_.Bf16Bits(bits, reg, v.moved);
