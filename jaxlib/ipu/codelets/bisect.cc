@@ -19,7 +19,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -156,7 +156,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Bisect& fields) {
   const int64_t count = set.shape[0], values = set.shape[1];
   const Operand &diagonal = set.operands[0], &beside = set.operands[1];
   const Operand& result = set.results[0];
-  const uint8_t dtype = result.view.dtype;
+  const DType dtype = result.view.dtype;
   const auto rows = [&](const Operand& o) {
     return o.view.dtype == dtype && o.view.shape.size() == 2 &&
            o.view.shape[0] == count && o.dims[0] == 0;
@@ -164,7 +164,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Bisect& fields) {
   const bool whole = rows(diagonal) && rows(beside) && rows(result) &&
                      diagonal.dims[1] == -1 && beside.dims[1] == -1 &&
                      result.dims[1] == 1 && result.view.shape[1] == values;
-  if (!whole || (dtype != program::kF32 && dtype != program::kF64)) {
+  if (!whole || (dtype != DType::kF32 && dtype != DType::kF64)) {
     return refuse("operands and result are not rows of f32 or f64");
   }
   const int64_t n = fields.rows;
@@ -190,7 +190,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Bisect& fields) {
         count, n, values, fields.first, side(diagonal), side(beside),
         side(result)));
   };
-  return dtype == program::kF64 ? make(double{}) : make(float{});
+  return dtype == DType::kF64 ? make(double{}) : make(float{});
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

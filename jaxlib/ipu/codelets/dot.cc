@@ -7,17 +7,15 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-using program::DType;
-
 template <typename T>
 class DotKernel final : public Kernel {
  public:
-  DotKernel(const ComputeSet& set, const Product& product, uint8_t native)
+  DotKernel(const ComputeSet& set, const Product& product, DType native)
       : lhs_(set.operands[0].view),
         rhs_(set.operands[1].view),
         result_(set.results[0].view),
@@ -59,15 +57,15 @@ ElementType TypeOf(const Operand& operand) {
 
 template <typename T>
 KernelOr MakeDotOf(const ComputeSet& set, const Product& product,
-                   uint8_t native) {
+                   DType native) {
   if (LoadRunOf<T>(product.lhs.dtype) == nullptr ||
       LoadRunOf<T>(product.rhs.dtype) == nullptr ||
       StoreRunOf<T>(product.result.dtype) == nullptr) {
     return Unimplemented(
         "Dot cannot multiply element types " +
-        std::to_string(product.lhs.dtype) + " and " +
-        std::to_string(product.rhs.dtype) + " into " +
-        std::to_string(product.result.dtype) +
+        std::to_string(Number(product.lhs.dtype)) + " and " +
+        std::to_string(Number(product.rhs.dtype)) + " into " +
+        std::to_string(Number(product.result.dtype)) +
         " with its accumulator type: convert the operands first.");
   }
   return KernelOr(std::make_unique<DotKernel<T>>(set, product, native));
@@ -103,23 +101,23 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
         "Dot's left operand must not depend on n, its right operand on "
         "m and its result along k.");
   }
-  const uint8_t sums = fields.accumulate_dtype;
+  const DType sums = fields.accumulate_dtype;
   const bool boolean = sums == DType::kBool;
   if (boolean != (product.result.dtype == DType::kBool)) {
     return InvalidArgument(
         "Dot's accumulator and result must both be bool or neither, got "
         "element types " +
-        std::to_string(sums) + " and " + std::to_string(product.result.dtype) +
-        ".");
+        std::to_string(Number(sums)) + " and " +
+        std::to_string(Number(product.result.dtype)) + ".");
   }
-  if (product.adds && (boolean || sums != product.result.dtype ||
-                       (sums != DType::kF32 && sums != DType::kF64 &&
-                        program::ItemSize(sums) < 4))) {
+  if (product.adds &&
+      (boolean || sums != product.result.dtype ||
+       (sums != DType::kF32 && sums != DType::kF64 && ItemSize(sums) < 4))) {
     return InvalidArgument(
         "Dot adds to its result only if that has the accumulator's type, and "
         "only f32, f64 and integers of 32 or 64 bits, got element types " +
-        std::to_string(sums) + " and " + std::to_string(product.result.dtype) +
-        ".");
+        std::to_string(Number(sums)) + " and " +
+        std::to_string(Number(product.result.dtype)) + ".");
   }
   switch (sums) {
     case DType::kF16:
@@ -133,11 +131,11 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
   }
   // Sums wrap around, so any width that holds the result's bits is exact. For
   // booleans the sum counts the true terms, which is exact for k < 2^32.
-  if (!boolean && program::ItemSize(sums) < product.result.item_size) {
+  if (!boolean && ItemSize(sums) < product.result.item_size) {
     return Unimplemented("Dot sums integers in element type " +
-                         std::to_string(sums) +
+                         std::to_string(Number(sums)) +
                          ", which is narrower than its result's, " +
-                         std::to_string(product.result.dtype) + ".");
+                         std::to_string(Number(product.result.dtype)) + ".");
   }
   if (product.result.item_size <= 4) {
     // Modulo 2^32 signed and unsigned integers are the same.

@@ -92,8 +92,7 @@ class Product {
   }
 
  private:
-  static constexpr uint8_t kDtype =
-      sizeof(T) == 4 ? program::kF32 : program::kF64;
+  static constexpr DType kDtype = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
 
   const Transform t_;
   const std::vector<int64_t> shape_;

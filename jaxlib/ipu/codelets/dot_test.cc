@@ -18,7 +18,7 @@ struct Size {
 };
 
 // A product with one dimension for each of b, m, n and k.
-program::Dot DotOf(uint8_t accumulate_dtype) {
+program::Dot DotOf(DType accumulate_dtype) {
   program::Dot fields;
   fields.accumulate_dtype = accumulate_dtype;
   fields.num_batch = fields.num_rows = fields.num_columns = 1;
@@ -28,12 +28,12 @@ program::Dot DotOf(uint8_t accumulate_dtype) {
 // Multiplies random matrices of element type T into Result and compares with
 // sums in Exact. With `adds`, sums start from what the result holds.
 template <typename T, typename Result, typename Exact>
-void Check(Size size, uint8_t dtype, uint8_t result_dtype, bool shuffle,
+void Check(Size size, DType dtype, DType result_dtype, bool shuffle,
            std::mt19937& random, bool adds = false) {
   SCOPED_TRACE(testing::Message()
                << "b " << size.b << " m " << size.m << " n " << size.n << " k "
-               << size.k << " dtype " << int{dtype} << " shuffled " << shuffle
-               << " adds " << adds);
+               << size.k << " dtype " << int{Number(dtype)} << " shuffled "
+               << shuffle << " adds " << adds);
   const std::vector<int64_t> shape = {size.b, size.m, size.n, size.k};
   TestArray lhs(dtype, {size.b, size.m, size.k}, {0, 1, 3}, 4, random, shuffle);
   TestArray rhs(dtype, {size.b, size.k, size.n}, {0, 3, 2}, 4, random, shuffle);
@@ -100,7 +100,7 @@ TEST(DotTest, F32) {
   std::mt19937 random(0);
   for (const Size& size : kSizes) {
     for (bool shuffle : {false, true}) {
-      Check<float, float, double>(size, program::kF32, program::kF32, shuffle,
+      Check<float, float, double>(size, DType::kF32, DType::kF32, shuffle,
                                   random);
     }
   }
@@ -110,7 +110,7 @@ TEST(DotTest, F64) {
   std::mt19937 random(1);
   for (const Size& size : kSizes) {
     for (bool shuffle : {false, true}) {
-      Check<double, double, long double>(size, program::kF64, program::kF64,
+      Check<double, double, long double>(size, DType::kF64, DType::kF64,
                                          shuffle, random);
     }
   }
@@ -120,18 +120,18 @@ TEST(DotTest, IntegersWrapAround) {
   std::mt19937 random(2);
   for (const Size& size : kSizes) {
     for (bool shuffle : {false, true}) {
-      Check<int8_t, int32_t, uint64_t>(size, program::kI8, program::kI32,
-                                       shuffle, random);
-      Check<uint8_t, uint8_t, uint64_t>(size, program::kU8, program::kU8,
-                                        shuffle, random);
-      Check<int16_t, int32_t, uint64_t>(size, program::kI16, program::kI32,
-                                        shuffle, random);
-      Check<uint16_t, int32_t, uint64_t>(size, program::kU16, program::kI32,
+      Check<int8_t, int32_t, uint64_t>(size, DType::kI8, DType::kI32, shuffle,
+                                       random);
+      Check<uint8_t, uint8_t, uint64_t>(size, DType::kU8, DType::kU8, shuffle,
+                                        random);
+      Check<int16_t, int32_t, uint64_t>(size, DType::kI16, DType::kI32, shuffle,
+                                        random);
+      Check<uint16_t, int32_t, uint64_t>(size, DType::kU16, DType::kI32,
                                          shuffle, random);
-      Check<int64_t, int64_t, uint64_t>(size, program::kI64, program::kI64,
-                                        shuffle, random);
-      Check<int32_t, int64_t, uint64_t>(size, program::kI32, program::kI64,
-                                        shuffle, random);
+      Check<int64_t, int64_t, uint64_t>(size, DType::kI64, DType::kI64, shuffle,
+                                        random);
+      Check<int32_t, int64_t, uint64_t>(size, DType::kI32, DType::kI64, shuffle,
+                                        random);
     }
   }
 }
@@ -140,16 +140,16 @@ TEST(DotTest, ExtremesOfShortIntegers) {
   // The sum of two such products does not fit into a signed 32-bit integer.
   for (int64_t k : {1, 2, 7, 600}) {
     std::mt19937 random(9);
-    TestArray lhs(program::kI16, {1, 20, k}, {0, 1, 3}, 4, random, false);
-    TestArray rhs(program::kI16, {1, k, 40}, {0, 3, 2}, 4, random, false);
+    TestArray lhs(DType::kI16, {1, 20, k}, {0, 1, 3}, 4, random, false);
+    TestArray rhs(DType::kI16, {1, k, 40}, {0, 3, 2}, 4, random, false);
     ForEachIndex({1, 20, 1, k},
                  [&](const auto& i) { lhs.At<int16_t>(i) = -32768; });
     ForEachIndex({1, 1, 40, k},
                  [&](const auto& i) { rhs.At<int16_t>(i) = -32768; });
     ThreadPool threads(1);
     for (const Factories* table : SupportedFactories()) {
-      TestArray result(program::kI32, {1, 20, 40}, {0, 1, 2}, 4, random, false);
-      RunKernel(*table, DotOf(program::kI32), {1, 20, 40, k}, {&lhs, &rhs},
+      TestArray result(DType::kI32, {1, 20, 40}, {0, 1, 2}, 4, random, false);
+      RunKernel(*table, DotOf(DType::kI32), {1, 20, 40, k}, {&lhs, &rhs},
                 {&result}, threads);
       ForEachIndex({1, 20, 40, 1}, [&](const auto& i) {
         ASSERT_EQ(result.At<uint32_t>(i), static_cast<uint32_t>(k) << 30);
@@ -163,8 +163,7 @@ TEST(DotTest, RandomLayoutsOfF32) {
   for (int i = 0; i < 200; ++i) {
     const auto draw = [&](int most) { return int64_t(random() % most) + 1; };
     const Size size = {draw(3), draw(60), draw(80), draw(90)};
-    Check<float, float, double>(size, program::kF32, program::kF32, true,
-                                random);
+    Check<float, float, double>(size, DType::kF32, DType::kF32, true, random);
   }
 }
 
@@ -172,14 +171,14 @@ TEST(DotTest, AddsToWhatTheResultHolds) {
   std::mt19937 random(7);
   for (const Size& size : kSizes) {
     for (bool shuffle : {false, true}) {
-      Check<float, float, double>(size, program::kF32, program::kF32, shuffle,
+      Check<float, float, double>(size, DType::kF32, DType::kF32, shuffle,
                                   random, /*adds=*/true);
-      Check<double, double, long double>(size, program::kF64, program::kF64,
+      Check<double, double, long double>(size, DType::kF64, DType::kF64,
                                          shuffle, random, /*adds=*/true);
-      Check<int32_t, int32_t, uint64_t>(size, program::kI32, program::kI32,
-                                        shuffle, random, /*adds=*/true);
-      Check<uint8_t, uint64_t, uint64_t>(size, program::kU8, program::kU64,
-                                         shuffle, random, /*adds=*/true);
+      Check<int32_t, int32_t, uint64_t>(size, DType::kI32, DType::kI32, shuffle,
+                                        random, /*adds=*/true);
+      Check<uint8_t, uint64_t, uint64_t>(size, DType::kU8, DType::kU64, shuffle,
+                                         random, /*adds=*/true);
     }
   }
 }
@@ -188,17 +187,17 @@ TEST(DotTest, AddsToWhatTheResultHolds) {
 TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
   std::mt19937 random(4);
   constexpr int64_t kTerms = 300;
-  TestArray lhs(program::kBF16, {2, kTerms}, {1, 3}, 4, random, false);
-  TestArray rhs(program::kBF16, {3, kTerms}, {2, 3}, 4, random, false);
+  TestArray lhs(DType::kBF16, {2, kTerms}, {1, 3}, 4, random, false);
+  TestArray rhs(DType::kBF16, {3, kTerms}, {2, 3}, 4, random, false);
   constexpr uint16_t kOne = 0x3f80;  // bf16
   ForEachIndex({1, 2, 1, kTerms},
                [&](const auto& i) { lhs.At<uint16_t>(i) = kOne; });
   ForEachIndex({1, 1, 3, kTerms},
                [&](const auto& i) { rhs.At<uint16_t>(i) = kOne; });
-  program::Dot fields = DotOf(program::kF32);
+  program::Dot fields = DotOf(DType::kF32);
   ThreadPool threads(1);
   for (const Factories* table : SupportedFactories()) {
-    TestArray result(program::kBF16, {2, 3}, {1, 2}, 4, random, true);
+    TestArray result(DType::kBF16, {2, 3}, {1, 2}, 4, random, true);
     RunKernel(*table, fields, {1, 2, 3, kTerms}, {&lhs, &rhs}, {&result},
               threads);
     ForEachIndex({1, 2, 3, 1}, [&](const auto& i) {
@@ -211,18 +210,18 @@ TEST(DotTest, HalvesAreSummedInF32AndRoundedOnce) {
 TEST(DotTest, BooleansAreOrOfAnds) {
   std::mt19937 random(5);
   constexpr int64_t kTerms = 300;
-  TestArray lhs(program::kBool, {4, kTerms}, {1, 3}, 4, random, true);
-  TestArray rhs(program::kBool, {5, kTerms}, {2, 3}, 4, random, true);
+  TestArray lhs(DType::kBool, {4, kTerms}, {1, 3}, 4, random, true);
+  TestArray rhs(DType::kBool, {5, kTerms}, {2, 3}, 4, random, true);
   ForEachIndex({1, 4, 1, kTerms}, [&](const auto& i) {
     lhs.At<bool>(i) = i[1] != 0 && i[3] < 256 + i[1];
   });
   ForEachIndex({1, 1, 5, kTerms}, [&](const auto& i) {
     rhs.At<bool>(i) = i[2] != 0 && i[3] >= i[2] % 2 * 258;
   });
-  program::Dot fields = DotOf(program::kBool);
+  program::Dot fields = DotOf(DType::kBool);
   ThreadPool threads(1);
   for (const Factories* table : SupportedFactories()) {
-    TestArray result(program::kBool, {4, 5}, {1, 2}, 4, random, true);
+    TestArray result(DType::kBool, {4, 5}, {1, 2}, 4, random, true);
     RunKernel(*table, fields, {1, 4, 5, kTerms}, {&lhs, &rhs}, {&result},
               threads);
     ForEachIndex({1, 4, 5, 1}, [&](std::vector<int64_t> i) {
@@ -243,13 +242,13 @@ TEST(DotTest, WindowsThatOverlap) {
   constexpr int64_t kRows = 3, kPlaces = 41, kOut = 37;
   for (int64_t channels : {1, 5, 40}) {
     const std::vector<int64_t> shape = {1, kRows, 20, kOut, 3, channels};
-    TestArray x(program::kF32, {kRows, kPlaces, channels}, {1, 2, 5}, 6, random,
+    TestArray x(DType::kF32, {kRows, kPlaces, channels}, {1, 2, 5}, 6, random,
                 false);
     // Element k of window i is at place 2 i + k.
     x.operand().view.shape = {kRows, 20, 3, channels};
     x.operand().view.strides = {kPlaces * channels, 2 * channels, channels, 1};
     x.operand().dims = {-1, 0, 1, -1, 2, 3};
-    TestArray w(program::kF32, {3, channels, kOut}, {4, 5, 3}, 6, random, true);
+    TestArray w(DType::kF32, {3, channels, kOut}, {4, 5, 3}, 6, random, true);
     const auto draw = [&](TestArray& array, const std::vector<int64_t>& over) {
       ForEachIndex(over, [&](const auto& i) {
         array.At<float>(i) = static_cast<float>(random() % 16) - 8;
@@ -257,13 +256,13 @@ TEST(DotTest, WindowsThatOverlap) {
     };
     draw(x, {1, kRows, 20, 1, 3, channels});
     draw(w, {1, 1, 1, kOut, 3, channels});
-    program::Dot fields = DotOf(program::kF32);
+    program::Dot fields = DotOf(DType::kF32);
     fields.num_rows = 2;
     ThreadPool threads(2);
     for (const Factories* table : SupportedFactories()) {
       // With columns that are not contiguous, too.
       for (bool shuffle : {false, true}) {
-        TestArray result(program::kF32, {kRows, 20, kOut}, {1, 2, 3}, 6, random,
+        TestArray result(DType::kF32, {kRows, 20, kOut}, {1, 2, 3}, 6, random,
                          shuffle);
         RunKernel(*table, fields, shape, {&x, &w}, {&result}, threads);
         EXPECT_TRUE(result.GapsIntact());
@@ -290,9 +289,9 @@ TEST(DotTest, RowsInAnotherOrderThanTheResults) {
     for (int64_t columns : {5, 32, 70}) {
       const std::vector<int64_t> shape = {1, inner, 6, columns, 4, 2};
       // In memory: 4 terms, 6 rows, `inner` rows, 2 terms.
-      TestArray x(program::kF32, {4, 6, inner, 2}, {4, 2, 1, 5}, 6, random,
+      TestArray x(DType::kF32, {4, 6, inner, 2}, {4, 2, 1, 5}, 6, random,
                   false);
-      TestArray w(program::kF32, {4, 2, columns}, {4, 5, 3}, 6, random, false);
+      TestArray w(DType::kF32, {4, 2, columns}, {4, 5, 3}, 6, random, false);
       const auto draw = [&](TestArray& array,
                             const std::vector<int64_t>& over) {
         ForEachIndex(over, [&](const auto& i) {
@@ -301,12 +300,12 @@ TEST(DotTest, RowsInAnotherOrderThanTheResults) {
       };
       draw(x, {1, inner, 6, 1, 4, 2});
       draw(w, {1, 1, 1, columns, 4, 2});
-      program::Dot fields = DotOf(program::kF32);
+      program::Dot fields = DotOf(DType::kF32);
       fields.num_rows = 2;
       ThreadPool threads(2);
       for (const Factories* table : SupportedFactories()) {
         for (bool adds : {false, true}) {
-          TestArray result(program::kF32, {inner, 6, columns}, {1, 2, 3}, 6,
+          TestArray result(DType::kF32, {inner, 6, columns}, {1, 2, 3}, 6,
                            random, false);
           fields.adds = adds;
           ForEachIndex({1, inner, 6, columns, 1, 1},
@@ -332,16 +331,16 @@ TEST(DotTest, RowsInAnotherOrderThanTheResults) {
 
 TEST(DotTest, RefusesWhatItCannotRun) {
   std::mt19937 random(6);
-  TestArray floats(program::kF32, {2, 2}, {1, 3}, 4, random, false);
-  TestArray result(program::kI32, {2, 2}, {1, 2}, 4, random, false);
+  TestArray floats(DType::kF32, {2, 2}, {1, 3}, 4, random, false);
+  TestArray result(DType::kI32, {2, 2}, {1, 2}, 4, random, false);
   const program::Execute step;
-  program::Dot fields = DotOf(program::kI32);
+  program::Dot fields = DotOf(DType::kI32);
   const ComputeSet set = {step,
                           {1, 2, 2, 2},
                           {floats.operand(), floats.operand()},
                           {result.operand()}};
   EXPECT_FALSE(avx2::Table().kernel(set, {fields}).ok());
-  fields.accumulate_dtype = program::kF32;
+  fields.accumulate_dtype = DType::kF32;
   fields.adds = true;
   EXPECT_FALSE(avx2::Table().kernel(set, {fields}).ok());
   const ComputeSet flat = {

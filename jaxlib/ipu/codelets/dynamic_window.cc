@@ -10,7 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 struct Start {
   uint32_t base;   // of the index
   int64_t offset;  // of the index, in bytes
-  uint8_t dtype;
+  DType dtype;
   int64_t step;   // bytes in the tensor per index
   int64_t limit;  // the highest valid start
 };
@@ -55,9 +55,9 @@ StatusOr<std::vector<Start>> MakeStarts(
     }
     seen[d] = true;
     const View& index = set.operands[k + 1].view;
-    if (!program::IsInteger(index.dtype)) {
+    if (!IsInteger(index.dtype)) {
       return refuse("a start index has the element type " +
-                    std::to_string(index.dtype) + ", not an integer");
+                    std::to_string(Number(index.dtype)) + ", not an integer");
     }
     for (int64_t n : index.shape) {
       if (n != 1) return refuse("a start index is not a scalar");
@@ -161,7 +161,7 @@ class WindowCopy : public Kernel {
   bool IsWords() const {
     return copy_.dense() && copy_.bytes() % 4 == 0 &&
            copy_.bytes() <= 4 * kMostWords && starts_.size() == 1 &&
-           starts_[0].dtype == program::kI32 && starts_[0].limit <= INT32_MAX;
+           starts_[0].dtype == DType::kI32 && starts_[0].limit <= INT32_MAX;
   }
 
   struct FromTo {

@@ -17,7 +17,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -171,18 +171,18 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
     return refuse("takes one operand, over matrices and their rows");
   }
   const int64_t count = set.shape[0];
-  const uint8_t dtype = set.operands[0].view.dtype;
-  const bool wide = dtype == program::kF64;
-  if (!wide && dtype != program::kF32) {
-    return refuse("element type " + std::to_string(dtype) +
+  const DType dtype = set.operands[0].view.dtype;
+  const bool wide = dtype == DType::kF64;
+  if (!wide && dtype != DType::kF32) {
+    return refuse("element type " + std::to_string(Number(dtype)) +
                   " is neither f32 nor f64");
   }
   std::vector<std::vector<int64_t>> shapes = {{count, m, n}};
-  uint8_t other = dtype;
+  DType other = dtype;
   if (kind == FactorKind::kLu) {
     shapes.push_back({count, k});
     shapes.push_back({count, m});
-    other = program::kI32;
+    other = DType::kI32;
   } else if (kind == FactorKind::kQr) {
     shapes.push_back({count, k});
   } else if (kind == FactorKind::kHessenberg ||
@@ -194,7 +194,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
                   " results, got " + std::to_string(set.results.size()));
   }
   const auto fits = [&](const Operand& o, const std::vector<int64_t>& shape,
-                        uint8_t type) {
+                        DType type) {
     return o.view.dtype == type && o.view.shape == shape && o.dims[0] == 0;
   };
   bool right = fits(set.operands[0], shapes[0], dtype);

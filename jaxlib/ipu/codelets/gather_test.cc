@@ -13,7 +13,7 @@ namespace ipu::model {
 namespace {
 
 template <typename T>
-void CheckGather(const Case& c, uint8_t dtype, std::mt19937& random) {
+void CheckGather(const Case& c, DType dtype, std::mt19937& random) {
   std::vector<T> operand = RandomValues<T>(random, Count(c.operand));
   std::vector<int32_t> indices = c.indices;
   const program::Execute step;
@@ -21,7 +21,7 @@ void CheckGather(const Case& c, uint8_t dtype, std::mt19937& random) {
       step,
       c.shape,
       {Dense(0, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1)),
-       Dense(1, program::kI32, c.index_shape, c.index_dims)},
+       Dense(1, DType::kI32, c.index_shape, c.index_dims)},
       {Dense(2, dtype, c.other_shape, c.other_dims)}};
   std::vector<T> expected(Count(c.shape));
   for (int64_t i = 0; i < Count(c.shape); ++i) {
@@ -50,16 +50,16 @@ TEST(Gather, RandomCases) {
   std::mt19937 random(1);
   for (int i = 0; i < 400; ++i) {
     const Case c = RandomCase(random, 12, 9);
-    CheckGather<uint8_t>(c, program::kU8, random);
-    CheckGather<float>(c, program::kF32, random);
-    CheckGather<double>(c, program::kF64, random);
+    CheckGather<uint8_t>(c, DType::kU8, random);
+    CheckGather<float>(c, DType::kF32, random);
+    CheckGather<double>(c, DType::kF64, random);
   }
 }
 
 TEST(Gather, ManyWindows) {
   std::mt19937 random(2);
   for (int i = 0; i < 12; ++i) {
-    CheckGather<float>(RandomCase(random, 300, 12), program::kF32, random);
+    CheckGather<float>(RandomCase(random, 300, 12), DType::kF32, random);
   }
 }
 
@@ -67,9 +67,9 @@ TEST(Gather, FieldsThatReachOutsideAreRefused) {
   const program::Execute step;
   ComputeSet set{step,
                  {4, 3},
-                 {Dense(0, program::kF32, {5, 3}, {-1, -1}),
-                  Dense(1, program::kI32, {4, 1}, {0, -1})},
-                 {Dense(2, program::kF32, {4, 3}, {0, 1})}};
+                 {Dense(0, DType::kF32, {5, 3}, {-1, -1}),
+                  Dense(1, DType::kI32, {4, 1}, {0, -1})},
+                 {Dense(2, DType::kF32, {4, 3}, {0, 1})}};
   program::Gather good;
   good.num_batch_dims = 1;
   good.start_index_map = {0};

@@ -18,7 +18,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -235,13 +235,13 @@ KernelOr MakeKernel(const ComputeSet& set,
   }
   const Operand &diagonal = set.operands[0], &beside = set.operands[1];
   const Operand &eigenvalues = set.operands[2], &result = set.results[0];
-  const uint8_t dtype = result.view.dtype;
+  const DType dtype = result.view.dtype;
   const auto fits = [&](const Operand& o, int64_t walked,
                         const std::vector<int64_t>& shape) {
     return o.view.dtype == dtype && o.view.shape == shape && o.dims[0] == 0 &&
            o.dims[1] == walked;
   };
-  if ((dtype != program::kF32 && dtype != program::kF64) ||
+  if ((dtype != DType::kF32 && dtype != DType::kF64) ||
       !fits(diagonal, -1, {count, n}) || !fits(beside, -1, {count, n - 1}) ||
       !fits(eigenvalues, 1, {count, values}) ||
       !fits(result, 1, {count, values, n})) {
@@ -259,7 +259,7 @@ KernelOr MakeKernel(const ComputeSet& set,
         count, n, values, side(diagonal), side(beside), side(eigenvalues),
         side(result)));
   };
-  return dtype == program::kF64 ? make(double{}) : make(float{});
+  return dtype == DType::kF64 ? make(double{}) : make(float{});
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -15,7 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model {
 
@@ -26,14 +26,13 @@ class TestArray {
  public:
   // `dims[i]` is the dimension of the iteration space that corresponds to
   // dimension i of `shape`. The array is broadcast along all others.
-  TestArray(uint8_t dtype, std::vector<int64_t> shape,
-            std::vector<int32_t> dims, size_t iteration_rank,
-            std::mt19937& random, bool shuffle) {
+  TestArray(DType dtype, std::vector<int64_t> shape, std::vector<int32_t> dims,
+            size_t iteration_rank, std::mt19937& random, bool shuffle) {
     std::vector<size_t> order(shape.size());
     std::iota(order.begin(), order.end(), size_t{0});
     if (shuffle) std::shuffle(order.begin(), order.end(), random);
     operand_.view.dtype = dtype;
-    operand_.view.item_size = program::ItemSize(dtype);
+    operand_.view.item_size = ItemSize(dtype);
     operand_.view.strides.resize(shape.size());
     int64_t stride = 1;
     for (size_t i = order.size(); i-- > 0;) {

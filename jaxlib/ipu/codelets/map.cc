@@ -16,9 +16,9 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -43,7 +43,7 @@ constexpr size_t kFewCells = 16;
 // The destination of an output.
 struct Destination {
   StridedIterator iterator;
-  uint8_t dtype;
+  DType dtype;
   ConvertFn convert;  // null if register values are stored unchanged
   uint32_t item_size;
   bool dense;
@@ -102,7 +102,7 @@ struct ShortMap {
         const bool as_is = programs[i].stores_elements(stores.size()) ||
                            FindStore(to.view.dtype) == nullptr;
         stores.push_back({{to.view.base, to.view.offset, to.view.item_size},
-                          as_is ? uint8_t{0} : to.view.dtype});
+                          as_is ? DType::kNone : to.view.dtype});
       }
       tape.Evaluate(programs[i].plan(), stores);
       tape.Keep(std::move(programs[i]));
@@ -151,7 +151,7 @@ class MapKernel : public Kernel {
     }
     std::vector<ItemStore> stores;
     for (const Destination& d : destinations_) {
-      stores.push_back({ItemOf(d), d.convert ? d.dtype : uint8_t{0}});
+      stores.push_back({ItemOf(d), d.convert ? d.dtype : DType::kNone});
     }
     return to.Evaluate(program_.plan(), stores);
   }
@@ -352,7 +352,7 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
   PermuteIotas(*code, order);
 
   std::vector<Destination> destinations;
-  std::vector<uint8_t> dtypes;
+  std::vector<DType> dtypes;
   for (size_t j = 0; j < results.size(); ++j) {
     const View& view = results[j].view;
     const auto type = program::ResultType(code->code[code->outputs[j]]);
@@ -360,7 +360,7 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
       return DataLoss(
           "malformed Map: output " + std::to_string(j) + " of register type " +
           std::to_string(static_cast<int>(type)) +
-          " is stored as element type " + std::to_string(view.dtype));
+          " is stored as element type " + std::to_string(Number(view.dtype)));
     }
     StridedIterator iterator(shape, results[j]);
     const bool dense = iterator.dense();

@@ -26,7 +26,7 @@ void Fill(TestArray& array, const std::vector<int64_t>& shape,
           std::mt19937& random) {
   ForEachIndex(shape, [&](const Index& index) {
     const float value = static_cast<float>(random() % 64) - 32;
-    if (array.operand().view.dtype == program::kF32) {
+    if (array.operand().view.dtype == DType::kF32) {
       array.At<float>(index) = value;
     } else {
       array.At<uint16_t>(index) = std::bit_cast<uint32_t>(value) >> 16;
@@ -84,7 +84,7 @@ class Drawn {
     std::deque<uint32_t> results;
     for (TestArray& array : arrays_) {
       const View& view = array.operand().view;
-      void* at = view.dtype == program::kF32
+      void* at = view.dtype == DType::kF32
                      ? static_cast<void*>(&array.At<float>(index))
                      : static_cast<void*>(&array.At<uint16_t>(index));
       const bool result = setting.operands.size() == num_operands_;
@@ -95,7 +95,7 @@ class Drawn {
     RunMap(table, setting, Code(index), bases);
     for (size_t j = 0; j < results.size(); ++j) {
       TestArray& array = arrays_[num_operands_ + j];
-      if (array.operand().view.dtype == program::kF32) {
+      if (array.operand().view.dtype == DType::kF32) {
         EXPECT_EQ(std::bit_cast<uint32_t>(array.At<float>(index)), results[j]);
       } else {
         EXPECT_EQ(array.At<uint16_t>(index), results[j]);
@@ -120,8 +120,8 @@ class Drawn {
   TestArray& AddArray(const std::vector<int32_t>& dims) {
     std::vector<int64_t> extents;
     for (int32_t d : dims) extents.push_back(shape_[d]);
-    arrays_.emplace_back(Below(2) ? program::kF32 : program::kBF16, extents,
-                         dims, shape_.size(), random_, Below(3) == 0);
+    arrays_.emplace_back(Below(2) ? DType::kF32 : DType::kBF16, extents, dims,
+                         shape_.size(), random_, Below(3) == 0);
     arrays_.back().operand().view.base = first_base_ + arrays_.size() - 1;
     return arrays_.back();
   }

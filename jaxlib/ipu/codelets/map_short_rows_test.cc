@@ -15,7 +15,7 @@ namespace {
 using Index = std::vector<int64_t>;
 
 // An array along the dimensions given by the bits of `mask`.
-TestArray Some(uint8_t dtype, const Index& shape, uint32_t mask, bool shuffle,
+TestArray Some(DType dtype, const Index& shape, uint32_t mask, bool shuffle,
                std::mt19937& random) {
   Index extents;
   std::vector<int32_t> dims;
@@ -30,7 +30,7 @@ TestArray Some(uint8_t dtype, const Index& shape, uint32_t mask, bool shuffle,
 template <typename T>
 void CheckDifference(const Index& shape, uint32_t left, uint32_t right,
                      bool shuffle, std::mt19937& random) {
-  constexpr uint8_t kDtype = TypeOf<T>::kDtype;
+  constexpr DType kDtype = TypeOf<T>::kDtype;
   const uint32_t all = (1u << shape.size()) - 1;
   TestArray a = Some(kDtype, shape, left, shuffle, random);
   TestArray b = Some(kDtype, shape, right, shuffle, random);

@@ -28,7 +28,7 @@ TEST_P(MapTest, WritesItsOwnElementsOnly) {
       a[i] = static_cast<float>(i);
       b[i] = static_cast<float>(100 * i);
     }
-    const Operand dense = Strided(0, program::kF32, {n}, {1});
+    const Operand dense = Strided(0, DType::kF32, {n}, {1});
     Setting setting{{n}, {dense, dense}, {dense, dense}};
     for (uint32_t k = 0; k < 2; ++k) {
       setting.operands[k].view.base = k;
@@ -74,8 +74,7 @@ TEST_P(MapTest, Layouts) {
         const auto value = code.Load<float>(k);
         sum = k == 0 ? value
                      : code.Add(Opcode::kAdd, RegisterType::kF32, {sum, value});
-        setting.operands.push_back(
-            Strided(0, program::kF32, shape, layouts[k]));
+        setting.operands.push_back(Strided(0, DType::kF32, shape, layouts[k]));
         if (k == 2) setting.operands[k].view.offset = (n - 1) * 4;
       }
       for (size_t d = 0; d < shape.size(); ++d) {
@@ -83,7 +82,7 @@ TEST_P(MapTest, Layouts) {
         sum = code.Add(Opcode::kAdd, RegisterType::kF32, {sum, index});
       }
       code.map.outputs = {sum};
-      setting.results = {Strided(1, program::kF32, shape, result_strides)};
+      setting.results = {Strided(1, DType::kF32, shape, result_strides)};
       std::vector<float> data(n), found(n), expected(n);
       for (int64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 31);
       for (int64_t flat = 0; flat < n; ++flat) {
@@ -143,14 +142,14 @@ TEST_P(MapTest, OperandsBroadcastAlongRows) {
     for (int64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 4099);
     for (const auto& to : {dense, {1, 3, 12}}) {
       Setting setting{shape, {}, {}};
-      setting.operands = {Strided(2, program::kF32, shape, dense),
-                          Strided(2, program::kF32, shape, {4, 1, 0}),
-                          Strided(2, program::kF32, shape, {1, 0, 0})};
+      setting.operands = {Strided(2, DType::kF32, shape, dense),
+                          Strided(2, DType::kF32, shape, {4, 1, 0}),
+                          Strided(2, DType::kF32, shape, {1, 0, 0})};
       std::vector<std::vector<float>> found(4, std::vector<float>(n));
       std::vector<void*> bases = {nullptr, nullptr, data.data()};
       for (uint32_t j = 0; j < 4; ++j) {
         setting.results.push_back(
-            Strided(j + 3, program::kF32, shape, j == 0 ? dense : to));
+            Strided(j + 3, DType::kF32, shape, j == 0 ? dense : to));
         bases.push_back(found[j].data());
       }
       RunMap(table(), setting, code.map, bases, 2);
@@ -185,7 +184,7 @@ TEST_P(MapTest, ResultsInTheStorageOfOperands) {
         b[i] = static_cast<float>(3 * i);
       }
       const std::vector<float> old_a = a, old_b = b;
-      const Operand dense = Strided(0, program::kF32, {n}, {1});
+      const Operand dense = Strided(0, DType::kF32, {n}, {1});
       Setting setting{{n}, {dense, dense}, {dense, dense}};
       // In the engine, arguments and results have different bases, two of which
       // have the same address if an argument is donated to a result.
@@ -213,7 +212,7 @@ TEST_P(MapTest, ResultsThatPermuteOperands) {
     Builder code;
     for (uint64_t k = 0; k < 3; ++k) code.Load<float>(k);
     code.map.outputs = {1, 2, 0};
-    const Operand dense = Strided(0, program::kF32, {n}, {1});
+    const Operand dense = Strided(0, DType::kF32, {n}, {1});
     Setting setting{{n}, {dense, dense, dense}, {dense, dense, dense}};
     std::vector<std::vector<float>> arrays;
     std::vector<void*> bases = {nullptr, nullptr};
@@ -248,7 +247,7 @@ TEST_P(MapTest, ManyLiveValues) {
   code.map.outputs = {sum};
   std::vector<double> a(1000), found(1000);
   for (int i = 0; i < 1000; ++i) a[i] = i;
-  const Operand dense = Strided(0, program::kF64, {1000}, {1});
+  const Operand dense = Strided(0, DType::kF64, {1000}, {1});
   Setting setting{{1000}, {dense}, {dense}};
   setting.results[0].view.base = 1;
   RunMap(table(), setting, code.map, {a.data(), found.data()}, 2);
@@ -258,15 +257,15 @@ TEST_P(MapTest, ManyLiveValues) {
 TEST_P(MapTest, EmptySpaceDoesNothing) {
   Builder code;
   code.map.outputs = {code.Load<float>(0)};
-  const Operand dense = Strided(0, program::kF32, {0, 3}, {3, 1});
+  const Operand dense = Strided(0, DType::kF32, {0, 3}, {3, 1});
   RunMap(table(), {{0, 3}, {dense}, {dense}}, code.map, {nullptr});
 }
 
 TEST_P(MapTest, RefusesWhatDoesNotFit) {
   Builder code;
   code.map.outputs = {code.Load<int32_t>(0)};
-  const Operand floats = Strided(0, program::kF32, {3}, {1});
-  const Operand integers = Strided(0, program::kI32, {3}, {1});
+  const Operand floats = Strided(0, DType::kF32, {3}, {1});
+  const Operand integers = Strided(0, DType::kI32, {3}, {1});
   const auto message = [&](Setting setting) {
     const KernelOr kernel = MakeMapKernel(table(), setting, code.map);
     return kernel.ok() ? "" : kernel.status().message();

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/codelets/kernel_test_util.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model {
 
@@ -28,16 +28,16 @@ struct TypeOf;
   template <>                                                         \
   struct TypeOf<T> {                                                  \
     static constexpr RegisterType kRegister = RegisterType::REGISTER; \
-    static constexpr uint8_t kDtype = program::DTYPE;                 \
+    static constexpr DType kDtype = DTYPE;                            \
   };
-IPU_TYPE(float, kF32, kF32)
-IPU_TYPE(double, kF64, kF64)
-IPU_TYPE(int32_t, kI32, kI32)
-IPU_TYPE(uint32_t, kU32, kU32)
-IPU_TYPE(int64_t, kI64, kI64)
-IPU_TYPE(uint64_t, kU64, kU64)
-IPU_TYPE(int8_t, kI32, kI8)
-IPU_TYPE(uint8_t, kU32, kBool)  // results of comparisons
+IPU_TYPE(float, kF32, DType::kF32)
+IPU_TYPE(double, kF64, DType::kF64)
+IPU_TYPE(int32_t, kI32, DType::kI32)
+IPU_TYPE(uint32_t, kU32, DType::kU32)
+IPU_TYPE(int64_t, kI64, DType::kI64)
+IPU_TYPE(uint64_t, kU64, DType::kU64)
+IPU_TYPE(int8_t, kI32, DType::kI8)
+IPU_TYPE(uint8_t, kU32, DType::kBool)  // results of comparisons
 #undef IPU_TYPE
 
 // Builds code. Values are identified by their indices.
@@ -73,11 +73,11 @@ class Builder {
 
 // An operand or result over `shape` with the given strides (in elements), one
 // for each dimension of the iteration space.
-inline Operand Strided(uint32_t base, uint8_t dtype,
+inline Operand Strided(uint32_t base, DType dtype,
                        const std::vector<int64_t>& shape,
                        const std::vector<int64_t>& strides) {
   Operand operand;
-  operand.view = {base, 0, dtype, program::ItemSize(dtype), shape, strides};
+  operand.view = {base, 0, dtype, ItemSize(dtype), shape, strides};
   for (size_t d = 0; d < shape.size(); ++d) {
     operand.dims.push_back(static_cast<int32_t>(d));
   }

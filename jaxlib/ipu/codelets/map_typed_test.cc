@@ -16,21 +16,21 @@
 namespace ipu::model {
 namespace {
 
-constexpr uint8_t kDtypes[] = {
-    program::kBool, program::kI8,  program::kI16, program::kI32, program::kI64,
-    program::kU8,   program::kU16, program::kU32, program::kU64, program::kF16,
-    program::kF32,  program::kF64, program::kBF16};
+constexpr DType kDtypes[] = {
+    DType::kBool, DType::kI8,  DType::kI16, DType::kI32, DType::kI64,
+    DType::kU8,   DType::kU16, DType::kU32, DType::kU64, DType::kF16,
+    DType::kF32,  DType::kF64, DType::kBF16};
 constexpr int64_t kSizes[] = {2,  3,  4,  5,  7,   8,   9,    15,
                               16, 17, 31, 33, 100, 511, 1000, 5003};
 
-bool IsFloatDtype(uint8_t dtype) {
+bool IsFloatDtype(DType dtype) {
   return program::IsFloat(program::RegisterTypeOf(dtype));
 }
 
 // A value at an edge of a type, or random bits. All NaNs are the same NaN.
-uint64_t DrawBits(uint8_t dtype, std::mt19937& random) {
+uint64_t DrawBits(DType dtype, std::mt19937& random) {
   const auto bits = static_cast<uint64_t>(random()) << 32 | random();
-  if (dtype == program::kBool) return bits & 1;
+  if (dtype == DType::kBool) return bits & 1;
   constexpr int64_t kEdges[] = {0, 1, -1, 2, 31, 32, 63, 64, 127, -128, 1000};
   const int64_t edge = kEdges[random() % std::size(kEdges)];
   const bool any = random() % 3 == 0;
@@ -38,19 +38,19 @@ uint64_t DrawBits(uint8_t dtype, std::mt19937& random) {
     return (x & ~sign) > infinity;
   };
   switch (dtype) {
-    case program::kF16:
+    case DType::kF16:
       if (!any) return edge == 0 ? 0x8000 : edge < 0 ? 0xfc00 : 0x3c00 + edge;
       return is_nan(bits & 0xffff, 0x7c00, 0x8000) ? 0x7e00 : bits & 0xffff;
-    case program::kBF16:
+    case DType::kBF16:
       if (!any) return edge == 0 ? 0x8000 : edge < 0 ? 0xff80 : 0x3f80 + edge;
       return is_nan(bits & 0xffff, 0x7f80, 0x8000) ? 0x7fc0 : bits & 0xffff;
-    case program::kF32: {
+    case DType::kF32: {
       uint32_t x = static_cast<uint32_t>(bits);
       const auto value = static_cast<float>(edge) * 0.75f;
       if (!any) std::memcpy(&x, &value, sizeof x);
       return is_nan(x, 0x7f800000, 0x80000000) ? 0x7fc00000 : x;
     }
-    case program::kF64: {
+    case DType::kF64: {
       uint64_t x = bits;
       const auto value = static_cast<double>(edge) * 0.75;
       if (!any) std::memcpy(&x, &value, sizeof x);
@@ -63,17 +63,17 @@ uint64_t DrawBits(uint8_t dtype, std::mt19937& random) {
   }
 }
 
-bool IsNan(uint8_t dtype, const char* at) {
+bool IsNan(DType dtype, const char* at) {
   uint64_t x = 0;
-  std::memcpy(&x, at, program::ItemSize(dtype));
+  std::memcpy(&x, at, ItemSize(dtype));
   switch (dtype) {
-    case program::kF16:
+    case DType::kF16:
       return (x & 0x7fff) > 0x7c00;
-    case program::kBF16:
+    case DType::kBF16:
       return (x & 0x7fff) > 0x7f80;
-    case program::kF32:
+    case DType::kF32:
       return (x & 0x7fffffff) > 0x7f800000;
-    case program::kF64:
+    case DType::kF64:
       return x << 1 > uint64_t{0xffe} << 52;
     default:
       return false;
@@ -82,12 +82,12 @@ bool IsNan(uint8_t dtype, const char* at) {
 
 // An operand or a result.
 struct Array {
-  uint8_t dtype;
+  DType dtype;
   bool uniform;
   std::vector<char> bytes;
 
   char* At(int64_t i) {
-    return bytes.data() + (uniform ? 0 : i * program::ItemSize(dtype));
+    return bytes.data() + (uniform ? 0 : i * ItemSize(dtype));
   }
 };
 
@@ -97,7 +97,7 @@ class Drawn {
       : random_(random), size_(kSizes[Below(std::size(kSizes))]) {
     // Few types per program, so that values of equal type can be combined.
     const uint32_t few = 1 + Below(3);
-    std::vector<uint8_t> dtypes;
+    std::vector<DType> dtypes;
     for (uint32_t k = 0; k < few; ++k) {
       dtypes.push_back(kDtypes[Below(std::size(kDtypes))]);
     }
@@ -119,12 +119,12 @@ class Drawn {
       std::vector<Array> one_results = results_;
       Run(table, 1, one_operands, one_results, /*in_place=*/false, i);
       for (size_t j = 0; j < results.size(); ++j) {
-        const uint8_t dtype = results[j].dtype;
+        const DType dtype = results[j].dtype;
         const char* found =
             in_place_[j] < 0 ? results[j].At(i) : operands[in_place_[j]].At(i);
         const char* expected = one_results[j].At(0);
         if (IsNan(dtype, expected) && IsNan(dtype, found)) continue;
-        EXPECT_EQ(std::memcmp(found, expected, program::ItemSize(dtype)), 0)
+        EXPECT_EQ(std::memcmp(found, expected, ItemSize(dtype)), 0)
             << "result " << j << " of type " << static_cast<int>(dtype)
             << ", element " << i << " of " << size_;
       }
@@ -134,8 +134,8 @@ class Drawn {
  private:
   uint32_t Below(size_t n) { return random_() % n; }
 
-  Array NewArray(uint8_t dtype, bool uniform) {
-    const uint32_t item = program::ItemSize(dtype);
+  Array NewArray(DType dtype, bool uniform) {
+    const uint32_t item = ItemSize(dtype);
     Array array{dtype, uniform, {}};
     for (int64_t i = 0; i < (uniform ? 1 : size_); ++i) {
       const uint64_t bits = DrawBits(dtype, random_);
@@ -146,14 +146,14 @@ class Drawn {
     return array;
   }
 
-  void AddOperand(uint8_t dtype) {
+  void AddOperand(DType dtype) {
     operands_.push_back(NewArray(dtype, Below(5) == 0));
     Append(Opcode::kLoad, program::RegisterTypeOf(dtype), {},
            operands_.size() - 1);
     if (Below(3) > 0) return;
     Append(Opcode::kConst, program::RegisterTypeOf(dtype), {},
-           DrawBits(IsFloatDtype(dtype) && program::ItemSize(dtype) == 2
-                        ? static_cast<uint8_t>(program::kF32)
+           DrawBits(IsFloatDtype(dtype) && ItemSize(dtype) == 2
+                        ? static_cast<uint8_t>(DType::kF32)
                         : dtype,
                     random_));
   }
@@ -189,7 +189,7 @@ class Drawn {
     if (!(s.types >> static_cast<int>(own) & 1)) return;
     std::vector<uint16_t> values;
     for (int k = 0; k < s.arity; ++k) {
-      const uint8_t wanted = s.operands[k];
+      const DType wanted = s.operands[k];
       const int value = Value(wanted == program::kOwnType ? own
                               : wanted == program::kSourceType
                                   ? type
@@ -211,11 +211,11 @@ class Drawn {
 
   void AddResult() {
     const uint32_t v = Below(2) ? types_.size() - 1 : Below(types_.size());
-    std::vector<uint8_t> dtypes;
-    for (uint8_t dtype : kDtypes) {
+    std::vector<DType> dtypes;
+    for (DType dtype : kDtypes) {
       if (program::RegisterTypeOf(dtype) == types_[v]) dtypes.push_back(dtype);
     }
-    const uint8_t dtype = dtypes[Below(dtypes.size())];
+    const DType dtype = dtypes[Below(dtypes.size())];
     builder_.map.outputs.push_back(static_cast<uint16_t>(v));
     results_.push_back(NewArray(dtype, false));
     int place = -1;

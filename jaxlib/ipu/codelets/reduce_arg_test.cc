@@ -20,19 +20,17 @@ TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
     for (ReduceKind kind : {ReduceKind::kArgmax, ReduceKind::kArgmin}) {
       for (bool shuffle : {false, true}) {
         const std::vector<int64_t> all = All(shape);
-        TestArray operand(program::kF32, all, FirstDims(all.size()), all.size(),
+        TestArray operand(DType::kF32, all, FirstDims(all.size()), all.size(),
                           random, shuffle);
         ForEachIndex(all, [&](const auto& i) {
           operand.At<float>(i) =
               random() % 199 == 0 ? NAN : float(random() % 50);
         });
         for (const Factories* table : SupportedFactories()) {
-          TestArray value(program::kF32, shape.kept,
-                          FirstDims(shape.kept.size()), all.size(), random,
-                          shuffle);
-          TestArray index(program::kI32, shape.kept,
-                          FirstDims(shape.kept.size()), all.size(), random,
-                          shuffle);
+          TestArray value(DType::kF32, shape.kept, FirstDims(shape.kept.size()),
+                          all.size(), random, shuffle);
+          TestArray index(DType::kI32, shape.kept, FirstDims(shape.kept.size()),
+                          all.size(), random, shuffle);
           program::Reduce fields =
               Fields(kind, RegisterType::kF32, shape.reduced.size());
           fields.init.assign(16, '\0');
@@ -70,12 +68,12 @@ TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
 
 // Elements with explicit indices, of each type that indices may have.
 template <typename Index>
-void CheckOwnIndices(uint8_t dtype, RegisterType type) {
+void CheckOwnIndices(DType dtype, RegisterType type) {
   std::mt19937 random(13);
   ThreadPool threads(2);
   for (const Shape& shape : kShapes) {
     const std::vector<int64_t> all = All(shape);
-    TestArray values(program::kI32, all, FirstDims(all.size()), all.size(),
+    TestArray values(DType::kI32, all, FirstDims(all.size()), all.size(),
                      random, true);
     TestArray indices(dtype, all, FirstDims(all.size()), all.size(), random,
                       true);
@@ -90,10 +88,8 @@ void CheckOwnIndices(uint8_t dtype, RegisterType type) {
     fields.init.assign(16, '\0');
     for (const Factories* table : SupportedFactories()) {
       const std::vector<int32_t> dims = FirstDims(shape.kept.size());
-      TestArray value(program::kI32, shape.kept, dims, all.size(), random,
-                      true);
-      TestArray index(program::kI64, shape.kept, dims, all.size(), random,
-                      true);
+      TestArray value(DType::kI32, shape.kept, dims, all.size(), random, true);
+      TestArray index(DType::kI64, shape.kept, dims, all.size(), random, true);
       RunKernel(*table, fields, all, {&values, &indices}, {&value, &index},
                 threads);
       ForEachIndex(shape.kept, [&](const auto& kept) {
@@ -115,10 +111,10 @@ void CheckOwnIndices(uint8_t dtype, RegisterType type) {
 }
 
 TEST(ReduceTest, ArgReductionsOfGivenIndices) {
-  CheckOwnIndices<int32_t>(program::kI32, RegisterType::kI32);
-  CheckOwnIndices<uint32_t>(program::kU32, RegisterType::kU32);
-  CheckOwnIndices<int64_t>(program::kI64, RegisterType::kI64);
-  CheckOwnIndices<uint8_t>(program::kU8, RegisterType::kU32);
+  CheckOwnIndices<int32_t>(DType::kI32, RegisterType::kI32);
+  CheckOwnIndices<uint32_t>(DType::kU32, RegisterType::kU32);
+  CheckOwnIndices<int64_t>(DType::kI64, RegisterType::kI64);
+  CheckOwnIndices<uint8_t>(DType::kU8, RegisterType::kU32);
 }
 
 }  // namespace

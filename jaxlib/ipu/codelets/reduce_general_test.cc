@@ -16,7 +16,7 @@ TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
   ThreadPool threads(2);
   for (const Shape& shape : kShapes) {
     const std::vector<int64_t> all = All(shape);
-    TestArray operand(program::kI32, all, FirstDims(all.size()), all.size(),
+    TestArray operand(DType::kI32, all, FirstDims(all.size()), all.size(),
                       random, true);
     ForEachIndex(all, [&](const auto& i) {
       operand.At<int32_t>(i) = static_cast<int32_t>(random() % 1000) + 1;
@@ -34,9 +34,9 @@ TEST(ReduceTest, GeneralFunctionsSeeTheElementsInOrder) {
     fields.init[0] = 77;
     for (const Factories* table : SupportedFactories()) {
       const size_t kept_rank = shape.kept.size();
-      TestArray last(program::kI32, shape.kept, FirstDims(kept_rank),
-                     all.size(), random, true);
-      TestArray sum(program::kI16, shape.kept, FirstDims(kept_rank), all.size(),
+      TestArray last(DType::kI32, shape.kept, FirstDims(kept_rank), all.size(),
+                     random, true);
+      TestArray sum(DType::kI16, shape.kept, FirstDims(kept_rank), all.size(),
                     random, true);
       RunKernel(*table, fields, all, {&operand}, {&last, &sum}, threads);
       EXPECT_TRUE(last.GapsIntact());

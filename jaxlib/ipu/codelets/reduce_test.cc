@@ -16,7 +16,7 @@ namespace {
 
 // Reduces random elements by `kind` and compares with `combine` in Exact.
 template <typename T, typename Exact, typename Combine>
-void Check(ReduceKind kind, uint8_t dtype, RegisterType type, Exact identity,
+void Check(ReduceKind kind, DType dtype, RegisterType type, Exact identity,
            double relative, const Combine& combine) {
   std::mt19937 random(static_cast<unsigned>(kind));
   ThreadPool threads(2);
@@ -69,23 +69,23 @@ void Check(ReduceKind kind, uint8_t dtype, RegisterType type, Exact identity,
 TEST(ReduceTest, Sums) {
   const auto add = [](auto a, auto b) { return a + b; };
   // Sums of 100,003 elements are as accurate as the elements.
-  Check<float, double>(ReduceKind::kSum, program::kF32, RegisterType::kF32, 0,
+  Check<float, double>(ReduceKind::kSum, DType::kF32, RegisterType::kF32, 0,
                        2e-7, add);
-  Check<double, long double>(ReduceKind::kSum, program::kF64,
-                             RegisterType::kF64, 0, 4e-16, add);
-  Check<int32_t, int64_t>(ReduceKind::kSum, program::kI32, RegisterType::kI32,
-                          0, 0, add);
-  Check<int8_t, int64_t>(ReduceKind::kSum, program::kI8, RegisterType::kI32, 0,
-                         0, add);
-  Check<uint64_t, uint64_t>(ReduceKind::kSum, program::kU64, RegisterType::kU64,
+  Check<double, long double>(ReduceKind::kSum, DType::kF64, RegisterType::kF64,
+                             0, 4e-16, add);
+  Check<int32_t, int64_t>(ReduceKind::kSum, DType::kI32, RegisterType::kI32, 0,
+                          0, add);
+  Check<int8_t, int64_t>(ReduceKind::kSum, DType::kI8, RegisterType::kI32, 0, 0,
+                         add);
+  Check<uint64_t, uint64_t>(ReduceKind::kSum, DType::kU64, RegisterType::kU64,
                             0, 0, add);
 }
 
 TEST(ReduceTest, Products) {
   const auto multiply = [](auto a, auto b) { return a * b; };
-  Check<double, long double>(ReduceKind::kProduct, program::kF64,
+  Check<double, long double>(ReduceKind::kProduct, DType::kF64,
                              RegisterType::kF64, 1, 1e-12, multiply);
-  Check<uint32_t, uint64_t>(ReduceKind::kProduct, program::kU32,
+  Check<uint32_t, uint64_t>(ReduceKind::kProduct, DType::kU32,
                             RegisterType::kU32, 1, 0,
                             [](uint64_t a, uint64_t b) {
                               return uint64_t{uint32_t(a) * uint32_t(b)};
@@ -96,22 +96,22 @@ TEST(ReduceTest, Extremes) {
   const auto larger = [](auto a, auto b) { return a > b ? a : b; };
   const auto smaller = [](auto a, auto b) { return a < b ? a : b; };
   const double infinity = std::numeric_limits<double>::infinity();
-  Check<double, double>(ReduceKind::kMin, program::kF64, RegisterType::kF64,
+  Check<double, double>(ReduceKind::kMin, DType::kF64, RegisterType::kF64,
                         infinity, 0, smaller);
-  Check<int64_t, int64_t>(ReduceKind::kMax, program::kI64, RegisterType::kI64,
+  Check<int64_t, int64_t>(ReduceKind::kMax, DType::kI64, RegisterType::kI64,
                           std::numeric_limits<int64_t>::min(), 0, larger);
-  Check<uint32_t, uint32_t>(ReduceKind::kMin, program::kU32, RegisterType::kU32,
+  Check<uint32_t, uint32_t>(ReduceKind::kMin, DType::kU32, RegisterType::kU32,
                             ~0u, 0, smaller);
-  Check<int32_t, int32_t>(ReduceKind::kMax, program::kI32, RegisterType::kI32,
+  Check<int32_t, int32_t>(ReduceKind::kMax, DType::kI32, RegisterType::kI32,
                           std::numeric_limits<int32_t>::min(), 0, larger);
 }
 
 TEST(ReduceTest, Bitwise) {
-  Check<uint16_t, uint16_t>(ReduceKind::kAnd, program::kU16, RegisterType::kU32,
+  Check<uint16_t, uint16_t>(ReduceKind::kAnd, DType::kU16, RegisterType::kU32,
                             0xffff, 0, [](auto a, auto b) { return a & b; });
-  Check<int64_t, int64_t>(ReduceKind::kOr, program::kI64, RegisterType::kI64, 0,
+  Check<int64_t, int64_t>(ReduceKind::kOr, DType::kI64, RegisterType::kI64, 0,
                           0, [](auto a, auto b) { return a | b; });
-  Check<uint32_t, uint32_t>(ReduceKind::kXor, program::kU32, RegisterType::kU32,
+  Check<uint32_t, uint32_t>(ReduceKind::kXor, DType::kU32, RegisterType::kU32,
                             0, 0, [](auto a, auto b) { return a ^ b; });
 }
 
@@ -122,7 +122,7 @@ TEST(ReduceTest, NaNWins) {
   for (ReduceKind kind : {ReduceKind::kMax, ReduceKind::kMin}) {
     for (bool columns : {false, true}) {
       TestArray operand(
-          program::kF32, {kRows, kColumns},
+          DType::kF32, {kRows, kColumns},
           columns ? std::vector<int32_t>{1, 0} : std::vector<int32_t>{0, 1}, 2,
           random, false);
       const std::vector<int64_t> shape =
@@ -134,7 +134,7 @@ TEST(ReduceTest, NaNWins) {
         operand.At<float>(i) = nan ? NAN : float(random() % 100);
       });
       for (const Factories* table : SupportedFactories()) {
-        TestArray result(program::kF32, {shape[0]}, {0}, 2, random, false);
+        TestArray result(DType::kF32, {shape[0]}, {0}, 2, random, false);
         RunKernel(*table, Fields(kind, RegisterType::kF32, 1), shape,
                   {&operand}, {&result}, threads);
         for (int64_t i = 0; i < shape[0]; ++i) {
@@ -151,7 +151,7 @@ TEST(ReduceTest, ElementsPassThroughTheProgram) {
   for (const Shape& shape : kShapes) {
     for (bool squares : {false, true}) {
       const std::vector<int64_t> all = All(shape);
-      TestArray operand(program::kF32, all, FirstDims(all.size()), all.size(),
+      TestArray operand(DType::kF32, all, FirstDims(all.size()), all.size(),
                         random, true);
       ForEachIndex(all, [&](const auto& i) {
         operand.At<float>(i) = float(random() % 8);
@@ -162,9 +162,8 @@ TEST(ReduceTest, ElementsPassThroughTheProgram) {
                                  RegisterType::kF32, 0, 0);
       fields.outputs = {1};
       for (const Factories* table : SupportedFactories()) {
-        TestArray result(program::kF32, shape.kept,
-                         FirstDims(shape.kept.size()), all.size(), random,
-                         true);
+        TestArray result(DType::kF32, shape.kept, FirstDims(shape.kept.size()),
+                         all.size(), random, true);
         RunKernel(*table, fields, all, {&operand}, {&result}, threads);
         ForEachIndex(shape.kept, [&](const auto& kept) {
           float total = 0;  // exact, because elements are small integers
@@ -185,12 +184,12 @@ TEST(ReduceTest, HalvesAreSummedInF32AndRoundedOnce) {
   std::mt19937 random(10);
   ThreadPool threads(1);
   for (int64_t size : {3, 300, 1000}) {
-    TestArray operand(program::kBF16, {5, size}, {0, 1}, 2, random, true);
+    TestArray operand(DType::kBF16, {5, size}, {0, 1}, 2, random, true);
     ForEachIndex({5, size}, [&](const auto& i) {
       operand.At<uint16_t>(i) = 0x3f80;  // 1 as bf16
     });
     for (const Factories* table : SupportedFactories()) {
-      TestArray result(program::kBF16, {5}, {0}, 2, random, true);
+      TestArray result(DType::kBF16, {5}, {0}, 2, random, true);
       RunKernel(*table, Fields(ReduceKind::kSum, RegisterType::kF32, 1),
                 {5, size}, {&operand}, {&result}, threads);
       const float exact = static_cast<float>(size);
@@ -209,13 +208,13 @@ TEST(ReduceTest, ReadsNothingOfAnEmptySpace) {
   std::mt19937 random(12);
   ThreadPool threads(1);
   for (const ReduceKind kind : {ReduceKind::kSum, ReduceKind::kGeneral}) {
-    TestArray result(program::kF32, {3}, {0}, 2, random, false);
+    TestArray result(DType::kF32, {3}, {0}, 2, random, false);
     program::Reduce fields = Fields(kind, RegisterType::kF32, 1);
     fields.combine = Load(RegisterType::kF32, 0);
     fields.combine_outputs = {0};
     fields.init.assign(8, '\0');
     Operand nothing;
-    nothing.view.dtype = program::kF32;
+    nothing.view.dtype = DType::kF32;
     nothing.view.item_size = 4;
     nothing.dims = {-1, -1};
     result.operand().view.base = 1;
@@ -235,8 +234,8 @@ TEST(ReduceTest, ReadsNothingOfAnEmptySpace) {
 
 TEST(ReduceTest, RefusesWhatItCannotRun) {
   std::mt19937 random(12);
-  TestArray operand(program::kF32, {2, 2}, {0, 1}, 2, random, false);
-  TestArray result(program::kF32, {2}, {0}, 2, random, false);
+  TestArray operand(DType::kF32, {2, 2}, {0, 1}, 2, random, false);
+  TestArray result(DType::kF32, {2}, {0}, 2, random, false);
   const program::Execute step;
   const ComputeSet set = {
       step, {2, 2}, {operand.operand()}, {result.operand()}};

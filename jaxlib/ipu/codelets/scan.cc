@@ -347,7 +347,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Scan& fields) {
   if (!code.ok()) return code.status();
   auto function = RegisterProgram::MakeFunction(fields.combine, outputs, 2);
   if (!function.ok()) return function.status();
-  const uint8_t dtype = set.operands[0].view.dtype;
+  const DType dtype = set.operands[0].view.dtype;
   const auto type = program::RegisterTypeOf(dtype);
   for (const program::Instruction& i : code->code) {
     if (i.op == Opcode::kLoad && i.type != type) {

@@ -38,7 +38,7 @@ T Draw(std::mt19937& random) {
 template <typename T>
 void CheckScan(const std::vector<int64_t>& shape, Opcode op, bool reverse,
                bool shuffle, std::mt19937& random) {
-  constexpr uint8_t kDtype = TypeOf<T>::kDtype;
+  constexpr DType kDtype = TypeOf<T>::kDtype;
   const size_t rank = shape.size();
   std::vector<int32_t> dims;
   for (size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int32_t>(d));

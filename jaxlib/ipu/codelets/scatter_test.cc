@@ -16,7 +16,7 @@ namespace {
 using program::ReduceKind;
 
 template <typename T, typename Combine>
-void CheckScatter(Case c, uint8_t dtype, ReduceKind kind, Combine combine,
+void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
                   std::mt19937& random) {
   c.fields.kind = static_cast<uint8_t>(kind);
   const std::vector<T> old = RandomValues<T>(random, Count(c.operand));
@@ -26,7 +26,7 @@ void CheckScatter(Case c, uint8_t dtype, ReduceKind kind, Combine combine,
   ComputeSet set{
       step,
       c.shape,
-      {Dense(0, program::kI32, c.index_shape, c.index_dims),
+      {Dense(0, DType::kI32, c.index_shape, c.index_dims),
        Dense(1, dtype, c.other_shape, c.other_dims)},
       {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))}};
   std::vector<T> expected = old;
@@ -55,25 +55,25 @@ TEST(Scatter, RandomCases) {
   for (int i = 0; i < 200; ++i) {
     const Case c = RandomCase(random, 12, 9);
     CheckScatter<float>(
-        c, program::kF32, ReduceKind::kSet, [](float, float b) { return b; },
+        c, DType::kF32, ReduceKind::kSet, [](float, float b) { return b; },
         random);
     CheckScatter<float>(
-        c, program::kF32, ReduceKind::kSum,
+        c, DType::kF32, ReduceKind::kSum,
         [](float a, float b) { return a + b; }, random);
     CheckScatter<double>(
-        c, program::kF64, ReduceKind::kProduct,
+        c, DType::kF64, ReduceKind::kProduct,
         [](double a, double b) { return a * b; }, random);
     CheckScatter<int8_t>(
-        c, program::kI8, ReduceKind::kSum,
+        c, DType::kI8, ReduceKind::kSum,
         [](int8_t a, int8_t b) { return int8_t(a + b); }, random);
     CheckScatter<uint32_t>(
-        c, program::kU32, ReduceKind::kMax,
+        c, DType::kU32, ReduceKind::kMax,
         [](uint32_t a, uint32_t b) { return std::max(a, b); }, random);
     CheckScatter<int64_t>(
-        c, program::kI64, ReduceKind::kMin,
+        c, DType::kI64, ReduceKind::kMin,
         [](int64_t a, int64_t b) { return std::min(a, b); }, random);
     CheckScatter<uint16_t>(
-        c, program::kU16, ReduceKind::kXor,
+        c, DType::kU16, ReduceKind::kXor,
         [](uint16_t a, uint16_t b) { return uint16_t(a ^ b); }, random);
   }
 }
@@ -84,7 +84,7 @@ TEST(Scatter, ManyWindows) {
   std::mt19937 random(4);
   for (int i = 0; i < 12; ++i) {
     CheckScatter<float>(
-        RandomCase(random, 120, 12), program::kF32, ReduceKind::kSum,
+        RandomCase(random, 120, 12), DType::kF32, ReduceKind::kSum,
         [](float a, float b) { return a + b; }, random);
   }
 }
@@ -129,13 +129,13 @@ TEST(Scatter, ShortRows) {
       for (const bool updates : {false, true}) {
         const Case c = Rows(random, 5000, rows, columns, updates);
         CheckScatter<float>(
-            c, program::kF32, ReduceKind::kSum,
+            c, DType::kF32, ReduceKind::kSum,
             [](float a, float b) { return a + b; }, random);
         CheckScatter<int32_t>(
-            c, program::kI32, ReduceKind::kSum,
+            c, DType::kI32, ReduceKind::kSum,
             [](int32_t a, int32_t b) { return a + b; }, random);
         CheckScatter<uint8_t>(
-            c, program::kU8, ReduceKind::kMax,
+            c, DType::kU8, ReduceKind::kMax,
             [](uint8_t a, uint8_t b) { return std::max(a, b); }, random);
       }
     }
@@ -168,7 +168,7 @@ TEST(Scatter, LongWindowsThatOverlap) {
       c.other_dims.push_back(static_cast<int32_t>(d));
     }
     CheckScatter<float>(
-        c, program::kF32, ReduceKind::kSet, [](float, float b) { return b; },
+        c, DType::kF32, ReduceKind::kSet, [](float, float b) { return b; },
         random);
   }
 }

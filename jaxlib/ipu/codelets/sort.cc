@@ -15,7 +15,7 @@
 #include "jaxlib/ipu/codelets/sort_rows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -246,9 +246,10 @@ KernelOr MakeKeySort(const ComputeSet& set, const program::Sort& fields) {
   return KernelOr(std::make_unique<Sort>(set, fields.keep, std::move(groups)));
 }
 
-bool IsNumber(uint8_t dtype) {
+bool IsNumber(DType dtype) {
   using namespace program;
-  return dtype == kI32 || dtype == kU32 || dtype == kI64 || dtype == kU64;
+  return dtype == DType::kI32 || dtype == DType::kU32 || dtype == DType::kI64 ||
+         dtype == DType::kU64;
 }
 
 }  // namespace
@@ -300,10 +301,10 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Sort& fields) {
       return refuse("a key is operand " + std::to_string(key.operand) + " of " +
                     std::to_string(set.operands.size()));
     }
-    const uint8_t dtype = set.operands[key.operand].view.dtype;
+    const DType dtype = set.operands[key.operand].view.dtype;
     const int more = SortKeyCode<uint64_t>(dtype, key).bits();
     if (more == 0) {
-      return refuse("keys of element type " + std::to_string(dtype) +
+      return refuse("keys of element type " + std::to_string(Number(dtype)) +
                     " are not supported");
     }
     bits += more;

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -81,7 +81,7 @@ void SortKeyCode<Word>::DecodeAs(const SortKeyCode& code, const Word* keys,
 }
 
 template <typename Word>
-SortKeyCode<Word>::SortKeyCode(uint8_t dtype, const program::SortKey& key)
+SortKeyCode<Word>::SortKeyCode(DType dtype, const program::SortKey& key)
     : nans_equal_(key.nans_equal != 0) {
   const auto use = [&]<typename Bits>(Bits) {
     if (sizeof(Bits) > sizeof(Word)) return;
@@ -89,7 +89,7 @@ SortKeyCode<Word>::SortKeyCode(uint8_t dtype, const program::SortKey& key)
     encode_ = &EncodeAs<Bits>;
     decode_ = &DecodeAs<Bits>;
   };
-  switch (program::ItemSize(dtype)) {
+  switch (ItemSize(dtype)) {
     case 1:
       use(uint8_t{});
       break;
@@ -106,29 +106,29 @@ SortKeyCode<Word>::SortKeyCode(uint8_t dtype, const program::SortKey& key)
       break;
   }
   switch (dtype) {
-    case program::kF16:
+    case DType::kF16:
       infinity_ = 0x7c00;
       break;
-    case program::kBF16:
+    case DType::kBF16:
       infinity_ = 0x7f80;
       break;
-    case program::kF32:
+    case DType::kF32:
       infinity_ = 0x7f800000;
       break;
-    case program::kF64:
+    case DType::kF64:
       infinity_ = uint64_t{0x7ff} << 52;
       break;
-    case program::kI8:
-    case program::kI16:
-    case program::kI32:
-    case program::kI64:
+    case DType::kI8:
+    case DType::kI16:
+    case DType::kI32:
+    case DType::kI64:
       flip_ = uint64_t{1} << (bits_ - 1);
       break;
-    case program::kBool:
-    case program::kU8:
-    case program::kU16:
-    case program::kU32:
-    case program::kU64:
+    case DType::kBool:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
       break;
     default:
       bits_ = 0;

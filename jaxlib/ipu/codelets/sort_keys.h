@@ -14,7 +14,7 @@ template <typename Word>
 class SortKeyCode {
  public:
   // bits() is 0 if keys of this type cannot be encoded in a Word.
-  SortKeyCode(uint8_t dtype, const program::SortKey& key);
+  SortKeyCode(DType dtype, const program::SortKey& key);
 
   int bits() const { return bits_; }
 

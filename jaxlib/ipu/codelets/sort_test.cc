@@ -15,7 +15,7 @@ namespace {
 
 // Sorts rows of values, with and without their indices, and compares.
 template <typename T>
-void CheckSort(uint8_t dtype, int64_t rows, int64_t n, int64_t keep,
+void CheckSort(DType dtype, int64_t rows, int64_t n, int64_t keep,
                bool descending, const std::vector<T>& values) {
   std::vector<int32_t> numbers(rows * n);
   std::vector<T> expected;
@@ -44,8 +44,8 @@ void CheckSort(uint8_t dtype, int64_t rows, int64_t n, int64_t keep,
                    {Dense(0, dtype, {rows, n}, {0, 1})},
                    {Dense(2, dtype, {rows, keep}, {0, -1})}};
     if (!alone) {
-      set.operands.push_back(Dense(1, program::kI32, {rows, n}, {0, 1}));
-      set.results.push_back(Dense(3, program::kI32, {rows, keep}, {0, -1}));
+      set.operands.push_back(Dense(1, DType::kI32, {rows, n}, {0, 1}));
+      set.results.push_back(Dense(3, DType::kI32, {rows, keep}, {0, -1}));
     }
     for (const Factories* table : SupportedFactories()) {
       for (int threads : {1, 2, 5}) {
@@ -77,7 +77,7 @@ std::vector<T> Numbers(std::mt19937& random, int64_t n, double spread) {
 }
 
 template <typename T>
-void CheckSizes(uint8_t dtype) {
+void CheckSizes(DType dtype) {
   std::mt19937 random(dtype);
   const double largest = std::min<double>(
       static_cast<double>(std::numeric_limits<T>::max() / 2), 1 << 30);
@@ -93,29 +93,29 @@ void CheckSizes(uint8_t dtype) {
 }
 
 TEST(Sort, AnyType) {
-  CheckSizes<int8_t>(program::kI8);
-  CheckSizes<uint16_t>(program::kU16);
-  CheckSizes<int32_t>(program::kI32);
-  CheckSizes<float>(program::kF32);
-  CheckSizes<int64_t>(program::kI64);
-  CheckSizes<double>(program::kF64);
+  CheckSizes<int8_t>(DType::kI8);
+  CheckSizes<uint16_t>(DType::kU16);
+  CheckSizes<int32_t>(DType::kI32);
+  CheckSizes<float>(DType::kF32);
+  CheckSizes<int64_t>(DType::kI64);
+  CheckSizes<double>(DType::kF64);
 }
 
 TEST(Sort, TopElementsOfSortedRows) {
   std::vector<int32_t> values(100'000);
   std::iota(values.begin(), values.end(), -50'000);
-  CheckSort(program::kI32, 1, 100'000, 500, true, values);
-  CheckSort(program::kI32, 1, 100'000, 500, false, values);
+  CheckSort(DType::kI32, 1, 100'000, 500, true, values);
+  CheckSort(DType::kI32, 1, 100'000, 500, false, values);
   std::fill(values.begin(), values.end(), std::numeric_limits<int32_t>::max());
-  CheckSort(program::kI32, 1, 100'000, 500, false, values);
+  CheckSort(DType::kI32, 1, 100'000, 500, false, values);
 }
 
 TEST(Sort, FieldsThatDoNotFitAreRefused) {
   const program::Execute step;
   const ComputeSet good{step,
                         {4, 3},
-                        {Dense(0, program::kF32, {4, 3}, {0, 1})},
-                        {Dense(1, program::kF32, {4, 2}, {0, -1})}};
+                        {Dense(0, DType::kF32, {4, 3}, {0, 1})},
+                        {Dense(1, DType::kF32, {4, 2}, {0, -1})}};
   program::Sort fields;
   fields.keys = {{0, 0, 0, 0}};
   fields.compare_output = 0;
@@ -133,7 +133,7 @@ TEST(Sort, FieldsThatDoNotFitAreRefused) {
   EXPECT_TRUE(refused([](auto&, auto& f) { f.keys.clear(); }));
   EXPECT_TRUE(refused([](auto& s, auto&) { s.results.clear(); }));
   EXPECT_TRUE(
-      refused([](auto& s, auto&) { s.results[0].view.dtype = program::kI32; }));
+      refused([](auto& s, auto&) { s.results[0].view.dtype = DType::kI32; }));
   EXPECT_TRUE(refused([](auto& s, auto&) { s.operands[0].view.dtype = 99; }));
 }
 

@@ -324,10 +324,10 @@ WindowUpdate::WindowUpdate(const Windows& windows, int64_t item_size)
 }
 
 StatusOr<std::unique_ptr<WindowUpdate>> WindowUpdate::Make(
-    const Windows& windows, uint8_t dtype, const program::Scatter& fields) {
+    const Windows& windows, DType dtype, const program::Scatter& fields) {
   const auto kind = static_cast<ReduceKind>(fields.kind);
   if (kind == ReduceKind::kSet) {
-    return MakeSet(windows, program::ItemSize(dtype));
+    return MakeSet(windows, ItemSize(dtype));
   }
   StatusOr<std::unique_ptr<WindowUpdate>> update(nullptr);
   WithElement(dtype, [&]<typename T>(T) {
@@ -340,7 +340,7 @@ StatusOr<std::unique_ptr<WindowUpdate>> WindowUpdate::Make(
   if (update.ok() && *update == nullptr) {
     return InvalidArgument("scatter: kind " + std::to_string(fields.kind) +
                            " does not combine elements of type " +
-                           std::to_string(dtype));
+                           std::to_string(Number(dtype)));
   }
   return update;
 }

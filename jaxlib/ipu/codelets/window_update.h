@@ -36,7 +36,7 @@ class WindowUpdate {
   bool columns_apart() const { return columns_apart_; }
 
   static StatusOr<std::unique_ptr<WindowUpdate>> Make(
-      const Windows& windows, uint8_t dtype, const program::Scatter& fields);
+      const Windows& windows, DType dtype, const program::Scatter& fields);
 
  protected:
   WindowUpdate(const Windows& windows, int64_t item_size);

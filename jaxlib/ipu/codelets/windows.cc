@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -42,7 +42,7 @@ void LocateEach(const Windows::Component& component,
 
 // Calls f with an index of the given integer type.
 template <typename F>
-void WithIndex(uint8_t dtype, const F& f) {
+void WithIndex(DType dtype, const F& f) {
   WithElement(dtype, [&]<typename Index>(Index index) {
     constexpr bool kBool = std::is_same_v<Index, bool>;
     if constexpr (std::is_integral_v<Index> && !kBool) f(index);
@@ -139,7 +139,7 @@ int64_t LocateAs(const Windows& w, const char* indices, int64_t begin,
 
 }  // namespace
 
-int64_t ClampedStart(uint8_t dtype, const char* index, int64_t limit) {
+int64_t ClampedStart(DType dtype, const char* index, int64_t limit) {
   int64_t start = 0;
   WithIndex(dtype, [&]<typename Index>(Index i) {
     std::memcpy(&i, index, sizeof i);
@@ -196,9 +196,10 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     return refuse("its fields are not of the operand's rank " +
                   std::to_string(rank));
   }
-  if (!program::IsInteger(indices.view.dtype)) {
+  if (!IsInteger(indices.view.dtype)) {
     return refuse("its indices have the element type " +
-                  std::to_string(indices.view.dtype) + ", not an integer");
+                  std::to_string(Number(indices.view.dtype)) +
+                  ", not an integer");
   }
   const size_t depth = fields.start_index_map.size();
   const std::vector<int64_t>& index_shape = indices.view.shape;

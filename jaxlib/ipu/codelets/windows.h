@@ -24,7 +24,7 @@ struct WindowFields {
 };
 
 // Reads a scalar start index and clamps it.
-int64_t ClampedStart(uint8_t dtype, const char* index, int64_t limit);
+int64_t ClampedStart(DType dtype, const char* index, int64_t limit);
 
 // The windows of one compute set. `tensor` is what the windows are parts of;
 // `other` is what corresponds to them: a gather's result or a scatter's
@@ -55,7 +55,7 @@ struct Windows {
   std::vector<Component> components;
   int64_t count = 0;       // windows
   bool none_fits = false;  // a window is larger than the tensor
-  uint8_t index_dtype = 0;
+  DType index_dtype = DType::kNone;
 
   // The dimensions of one window; strides are in elements.
   std::vector<int64_t> extents;

@@ -13,7 +13,7 @@
 
 #include "jaxlib/ipu/codelets/kernel_test_util.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model {
 
@@ -23,12 +23,12 @@ inline int64_t Count(const std::vector<int64_t>& shape) {
   return count;
 }
 
-inline Operand Dense(uint32_t base, uint8_t dtype, std::vector<int64_t> shape,
+inline Operand Dense(uint32_t base, DType dtype, std::vector<int64_t> shape,
                      std::vector<int32_t> dims) {
   Operand operand;
   operand.view.base = base;
   operand.view.dtype = dtype;
-  operand.view.item_size = program::ItemSize(dtype);
+  operand.view.item_size = ItemSize(dtype);
   operand.view.strides.resize(shape.size());
   int64_t stride = 1;
   for (size_t d = shape.size(); d-- > 0;) {

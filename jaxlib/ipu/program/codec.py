@@ -39,6 +39,13 @@ def scalar_letter(t: Any) -> str | None:
   return None
 
 
+def enumeration(t: Any) -> str | None:
+  """The name of a scalar's type in C++, if it is an enumeration there."""
+  if typing.get_origin(t) is typing.Annotated and len(typing.get_args(t)) > 2:
+    return str(typing.get_args(t)[2])
+  return None
+
+
 def union_alternatives(t: Any) -> tuple[type, ...] | None:
   """The record classes of a union, in the order of their tags."""
   if typing.get_origin(t) in (typing.Union, types.UnionType):

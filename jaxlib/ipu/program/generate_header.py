@@ -68,8 +68,11 @@ _PRELUDE = """\
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
+
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 
@@ -105,7 +108,7 @@ inline bool Decode(Reader& r, std::string& v) {
   return r.Take(v.data(), n);
 }
 template <typename T>
-  requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
 bool Decode(Reader& r, T& v) {
   return r.Take(&v, sizeof v);
 }
@@ -137,6 +140,8 @@ bool Decode(Reader& r, std::vector<T>& v) {
 def cc_type(t: Any, unions: dict[Any, str]) -> str:
   """The C++ type of a wire type."""
   t = codec.resolve(t)
+  if enumeration := codec.enumeration(t):
+    return enumeration
   if letter := codec.scalar_letter(t):
     return _SCALARS[letter]
   if t in (str, bytes, Code):

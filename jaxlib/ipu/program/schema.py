@@ -38,6 +38,8 @@ U64 = Annotated[int, "Q"]
 I32 = Annotated[int, "i"]
 I64 = Annotated[int, "q"]
 F64 = Annotated[float, "d"]
+# A U8 with the number of a `dtypes.DType`; in C++ an enumeration.
+ElementType = Annotated[int, "B", "DType"]
 
 
 @dataclass_transform()
@@ -89,7 +91,7 @@ class Tensor:
   the argument or result.
   """
 
-  dtype: U8
+  dtype: ElementType
   shape: list[I64]
   mapping: U32
   root: U32
@@ -181,7 +183,7 @@ class Dot:
   of several steps that each take a part of k.
   """
 
-  accumulate_dtype: U8
+  accumulate_dtype: ElementType
   adds: U8
   num_batch: U32 = 1
   num_rows: U32 = 1
@@ -459,7 +461,7 @@ class Attribute:
 
   name: str
   kind: U8
-  dtype: U8
+  dtype: ElementType
   count: U32
   data: bytes
 
@@ -476,7 +478,7 @@ class HostArray:
 
   tensor: U32
   dims: list[I32]
-  dtype: U8
+  dtype: ElementType
 
 
 @record
@@ -707,7 +709,7 @@ class HostType:
 
   is_result: U8
   number: U32
-  dtype: U8
+  dtype: ElementType
   shape: list[I64]
   minor_to_major: list[I64]
   on_host: U8

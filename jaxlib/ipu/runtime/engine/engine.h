@@ -19,15 +19,13 @@
 
 #include "jaxlib/ipu/runtime/engine/steps.h"
 #include "jaxlib/ipu/runtime/support/aligned_bytes.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 #include "jaxlib/ipu/runtime/support/status.h"
 
 namespace ipu {
 
 // A serialised program. It is read in place: constants are used where they are.
 using ProgramBytes = std::shared_ptr<const AlignedBytes>;
-
-// Element types, with the numbers of PJRT_Buffer_Type.
-using DType = uint8_t;
 
 // A tile mapping of an array other than the default one of its shape and type.
 struct ArrayLayout {

@@ -40,7 +40,7 @@ const char* Name(DType dtype) {
       "int64",      "uint8",       "uint16",       "uint32",   "uint64",
       "float16",    "float32",     "float64",      "bfloat16", "complex64",
       "complex128", "float8_e5m2", "float8_e4m3fn"};
-  return dtype < std::size(kNames) ? kNames[dtype] : nullptr;
+  return Number(dtype) < std::size(kNames) ? kNames[Number(dtype)] : nullptr;
 }
 
 Status Closed() {
@@ -56,7 +56,7 @@ std::string Text(const FeedType& type) {
   for (const FeedArray& array : type) {
     if (!text.empty()) text += ", ";
     const char* name = Name(array.dtype);
-    text += name ? name : "type " + std::to_string(array.dtype);
+    text += name ? name : "type " + std::to_string(Number(array.dtype));
     text += '[';
     for (size_t d = 0; d < array.shape.size(); ++d) {
       if (d > 0) text += ',';

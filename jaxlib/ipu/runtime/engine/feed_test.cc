@@ -11,8 +11,8 @@
 namespace ipu {
 namespace {
 
-constexpr DType kI32 = 4;
-constexpr DType kF32 = 11;
+constexpr DType kI32 = DType::kI32;
+constexpr DType kF32 = DType::kF32;
 const FeedType kPair = {{kI32, {2}, 8}, {kF32, {}, 4}};
 
 struct Pair {

@@ -27,7 +27,7 @@ constexpr int kXlaDType[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,
                              25, 21, 22, 17, 26, 27, 28, 29, 33, 32};
 
 int XlaDType(DType dtype) {
-  return dtype < std::size(kXlaDType) ? kXlaDType[dtype] : 0;
+  return Number(dtype) < std::size(kXlaDType) ? kXlaDType[Number(dtype)] : 0;
 }
 
 struct Target {

@@ -42,14 +42,14 @@ program::Execute SumOf() {
 }
 
 Operand Matrix(uint32_t base, int64_t offset = 0) {
-  Operand o = Strided(base, program::kF32, {kRows, kColumns}, {kColumns, 1});
+  Operand o = Strided(base, DType::kF32, {kRows, kColumns}, {kColumns, 1});
   o.view.offset = offset;
   return o;
 }
 
 // A number for each row, the same for all columns.
 Operand Column(uint32_t base, int64_t offset) {
-  Operand o = Strided(base, program::kF32, {kRows}, {1});
+  Operand o = Strided(base, DType::kF32, {kRows}, {1});
   o.view.offset = offset;
   o.dims = {0, -1};
   return o;

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model {
 namespace {
@@ -72,7 +72,7 @@ int64_t NumberAt(const View& view, const Memory& memory, size_t i) {
   }
   int32_t number;
   std::memcpy(&number, at, sizeof number);
-  if (view.dtype == program::kU32) return static_cast<uint32_t>(number);
+  if (view.dtype == DType::kU32) return static_cast<uint32_t>(number);
   return number;
 }
 
@@ -115,7 +115,7 @@ StatusOr<std::unique_ptr<const Collective>> Collective::Make(
       made->combine_.push_back(factories.combine(operand.dtype, reduction));
       if (made->combine_.back() == nullptr) {
         return DataLoss("corrupt IPU program: elements of type " +
-                        std::to_string(operand.dtype) +
+                        std::to_string(Number(operand.dtype)) +
                         " are reduced by the monoid " +
                         std::to_string(static_cast<int>(reduction)));
       }

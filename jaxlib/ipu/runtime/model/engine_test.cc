@@ -43,10 +43,11 @@ struct Counter {
   explicit Counter(Builder& b) {
     std::vector<int32_t> next(64);
     std::iota(next.begin(), next.end(), 1);
-    successor = b.Constant<int32_t>(kI32, {64}, next);
-    zero = b.Constant<int32_t>(kI32, {1}, {0});
-    value = b.Temporary(kI32, {1});
-    step = {Builder::Pick(successor, value, scratch = b.Temporary(kI32, {1})),
+    successor = b.Constant<int32_t>(DType::kI32, {64}, next);
+    zero = b.Constant<int32_t>(DType::kI32, {1}, {0});
+    value = b.Temporary(DType::kI32, {1});
+    step = {Builder::Pick(successor, value,
+                          scratch = b.Temporary(DType::kI32, {1})),
             Builder::CopyOf({b.Whole(scratch, value)})};
     reset = Builder::CopyOf({b.Whole(zero, value)});
   }
@@ -59,14 +60,14 @@ struct Counter {
 uint32_t Below(Builder& b, int n) {
   std::vector<uint8_t> flags(64, 0);
   std::fill_n(flags.begin(), n, 1);
-  return b.Constant<uint8_t>(kBool, {64}, flags);
+  return b.Constant<uint8_t>(DType::kBool, {64}, flags);
 }
 
 TEST(Engine, ReportsTheProgramsInfo) {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {2, 3});
-  b.Argument(kI8, {});
-  const uint32_t y = b.Result(kF32, {2, 3});
+  const uint32_t x = b.Argument(DType::kF32, {2, 3});
+  b.Argument(DType::kI8, {});
+  const uint32_t y = b.Result(DType::kF32, {2, 3});
   b.program.steps = {Builder::CopyOf({b.Whole(x, y)})};
   b.program.aliases = {{0, 0}};
   b.program.donors = {1};
@@ -79,7 +80,7 @@ TEST(Engine, ReportsTheProgramsInfo) {
   EXPECT_EQ(info.name, "test");
   EXPECT_EQ(info.arguments[0].shape, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(info.arguments[0].bytes, 24u);
-  EXPECT_EQ(info.arguments[1].dtype, kI8);
+  EXPECT_EQ(info.arguments[1].dtype, DType::kI8);
   EXPECT_EQ(info.aliases[0].result, 0u);
   EXPECT_EQ(info.donors, std::vector<uint32_t>{1});
   EXPECT_EQ(info.cost_analysis[0].first, "flops");
@@ -91,7 +92,7 @@ TEST(Engine, ReportsTheProgramsInfo) {
 
 TEST(Engine, TheModuleIsPutTogether) {
   Builder b;
-  b.Constant<uint8_t>(kBool, {4}, {'a', 'b', 'c', 'd'});
+  b.Constant<uint8_t>(DType::kBool, {4}, {'a', 'b', 'c', 'd'});
   b.program.module = "module";
   b.program.omissions = {{0, 0, 1}, {3, 1, 2}, {3, 3, 1}, {6, 0, 0}, {6, 2, 1}};
   const auto program = Load(b);
@@ -105,8 +106,8 @@ TEST(Engine, WhileAddsUpItsCosts) {
   Builder b;
   Counter i(b);
   const uint32_t flags = Below(b, 10);
-  const uint32_t flag = b.Temporary(kBool, {1});
-  const uint32_t y = b.Result(kI32, {1});
+  const uint32_t flag = b.Temporary(DType::kBool, {1});
+  const uint32_t y = b.Result(DType::kI32, {1});
   b.program.steps = {
       i.reset,
       {While{{Builder::Pick(flags, i.value, flag)},
@@ -128,8 +129,8 @@ TEST(Engine, NestedLoops) {
   Counter inner(b);
   Counter total(b);
   const uint32_t flags = Below(b, 3);
-  const uint32_t flag = b.Temporary(kBool, {1});
-  const uint32_t y = b.Result(kI32, {1});
+  const uint32_t flag = b.Temporary(DType::kBool, {1});
+  const uint32_t y = b.Result(DType::kI32, {1});
   std::vector<Step> body = inner.step;
   body.insert(body.end(), total.step.begin(), total.step.end());
   const Step loop = {
@@ -163,19 +164,21 @@ TEST(Engine, CallsRunTheirStepsAndAddUpTheirCosts) {
 }
 
 TEST(Engine, SwitchTakesTheLastBranchWhenOutOfRange) {
-  for (uint8_t dtype : {kI32, kBool}) {
+  for (DType dtype : {DType::kI32, DType::kBool}) {
     Builder b;
     const uint32_t x = b.Argument(dtype, {});
-    const uint32_t y = b.Result(dtype == kI32 ? kI32 : kBool, {1});
+    const uint32_t y =
+        b.Result(dtype == DType::kI32 ? DType::kI32 : DType::kBool, {1});
     std::vector<Branch> branches;
-    for (int i = 0; i < (dtype == kI32 ? 3 : 2); ++i) {
+    for (int i = 0; i < (dtype == DType::kI32 ? 3 : 2); ++i) {
       const uint32_t value =
-          dtype == kI32 ? b.Constant<int32_t>(kI32, {1}, {i + 10})
-                        : b.Constant<uint8_t>(kBool, {1}, {uint8_t(i)});
+          dtype == DType::kI32
+              ? b.Constant<int32_t>(DType::kI32, {1}, {i + 10})
+              : b.Constant<uint8_t>(DType::kBool, {1}, {uint8_t(i)});
       branches.push_back({{Builder::CopyOf({b.Whole(value, y)})}});
     }
     b.program.steps = {{Switch{x, branches, Builder::cost, 0}}};
-    if (dtype == kI32) {
+    if (dtype == DType::kI32) {
       for (int32_t i : {0, 1, 2, 3, -1, 1 << 30}) {
         const int32_t expected = i >= 0 && i < 3 ? 10 + i : 12;
         EXPECT_EQ(RunOnce<int32_t>(b, {i}, 1)[0], expected) << i;
@@ -189,10 +192,11 @@ TEST(Engine, SwitchTakesTheLastBranchWhenOutOfRange) {
 
 TEST(Engine, ARepeatedExchangeOfPlacedTensorsIsChargedButCopiesNothing) {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {2, 3});
-  const uint32_t y = b.Result(kF32, {3, 2});
+  const uint32_t x = b.Argument(DType::kF32, {2, 3});
+  const uint32_t y = b.Result(DType::kF32, {3, 2});
   const uint32_t placed = b.Placed(x, {3, 2}, 0, {1, 3});
-  b.program.host_types = {{0, 0, kF32, {2, 3}, {}, 1}};  // in host memory
+  b.program.host_types = {
+      {0, 0, DType::kF32, {2, 3}, {}, 1}};  // in host memory
   b.program.steps = {
       {Repeat{1000000000000, {Builder::CopyOf({b.Whole(x, placed)})}, 0}},
       {HostCopy{x, 1, Builder::cost, 0}},
@@ -207,9 +211,9 @@ TEST(Engine, ARepeatedExchangeOfPlacedTensorsIsChargedButCopiesNothing) {
 // Moves, in one exchange, between the four parts of one temporary.
 std::vector<int32_t> Permute(const std::vector<std::pair<int, int>>& moves) {
   Builder b;
-  const uint32_t x = b.Argument(kI32, {4, 2});
-  const uint32_t t = b.Temporary(kI32, {4, 2});
-  const uint32_t y = b.Result(kI32, {4, 2});
+  const uint32_t x = b.Argument(DType::kI32, {4, 2});
+  const uint32_t t = b.Temporary(DType::kI32, {4, 2});
+  const uint32_t y = b.Result(DType::kI32, {4, 2});
   std::vector<Move> parts;
   for (const auto& [from, to] : moves) {
     parts.push_back({t, from * 2, {1}, t, to * 2, {1}, {2}});
@@ -237,9 +241,9 @@ TEST(Engine, MovesOfAnExchangeHappenAtOnce) {
 
 TEST(Engine, AMoveMayOverlapItself) {
   Builder b;
-  const uint32_t x = b.Argument(kI32, {8});
-  const uint32_t t = b.Temporary(kI32, {8});
-  const uint32_t y = b.Result(kI32, {8});
+  const uint32_t x = b.Argument(DType::kI32, {8});
+  const uint32_t t = b.Temporary(DType::kI32, {8});
+  const uint32_t y = b.Result(DType::kI32, {8});
   b.program.steps = {
       Builder::CopyOf({b.Whole(x, t)}),
       Builder::CopyOf({{t, 0, {1}, t, 1, {1}, {7}}}),
@@ -254,9 +258,9 @@ TEST(Engine, PlacedSourcesAreReadThroughTheirRoots) {
   // A placed tensor [4, 3], a transposed view of its root, is read by one move
   // of twelve elements.
   Builder b;
-  const uint32_t x = b.Argument(kI32, {3, 4});
+  const uint32_t x = b.Argument(DType::kI32, {3, 4});
   const uint32_t placed = b.Placed(x, {4, 3}, 0, {1, 4});
-  const uint32_t y = b.Result(kI32, {12});
+  const uint32_t y = b.Result(DType::kI32, {12});
   b.program.steps = {
       Builder::CopyOf({{placed, 0, {1}, y, 0, {1}, {12}}}),
   };
@@ -281,8 +285,8 @@ TEST(Engine, PlacedSourcesAreReadThroughTheirRoots) {
 
 TEST(Engine, ADonatedArgumentBecomesTheResult) {
   Builder b;
-  const uint32_t x = b.Argument(kI32, {2, 2});
-  const uint32_t y = b.Result(kI32, {2, 2});
+  const uint32_t x = b.Argument(DType::kI32, {2, 2});
+  const uint32_t y = b.Result(DType::kI32, {2, 2});
   Move transpose = b.Whole(x, y);
   transpose.source_strides = {1, 2};
   b.program.aliases = {{0, 0}};
@@ -307,9 +311,9 @@ TEST(Engine, ADonatedArgumentBecomesTheResult) {
 TEST(Engine, RunsOfOneProgramOverlap) {
   Builder b;
   constexpr int64_t kN = 20000;  // more than fits on the stack
-  const uint32_t x = b.Argument(kI32, {kN});
-  const uint32_t t = b.Temporary(kI32, {kN});
-  const uint32_t y = b.Result(kI32, {kN});
+  const uint32_t x = b.Argument(DType::kI32, {kN});
+  const uint32_t t = b.Temporary(DType::kI32, {kN});
+  const uint32_t y = b.Result(DType::kI32, {kN});
   Move reverse = b.Whole(x, t);
   reverse.source_offset = kN - 1;
   reverse.source_strides = {-1};

@@ -41,7 +41,7 @@ struct Factories {
   // Null if any kernel of the loop works on more than single elements.
   std::unique_ptr<ScalarLoop> (*scalar_loop)(const ScalarLoopParts&);
   // Null if the monoid is none of the element type.
-  CombineFn (*combine)(uint8_t dtype, program::ReduceKind kind);
+  CombineFn (*combine)(DType dtype, program::ReduceKind kind);
 };
 
 namespace avx2 {

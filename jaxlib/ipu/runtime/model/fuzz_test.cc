@@ -65,20 +65,20 @@ constexpr int kSlower = 1;
 // While, so that its runs end.
 Builder Example() {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {6, 8});
-  const uint32_t i = b.Argument(kI32, {4, 1});
-  const uint32_t y = b.Result(kF32, {6, 8});
-  const uint32_t t = b.Temporary(kF32, {6, 8});
-  const uint32_t u = b.Temporary(kF32, {6, 8});
-  const uint32_t rows = b.Temporary(kF32, {4, 8});
-  const uint32_t sums = b.Temporary(kF32, {6});
-  const uint32_t square = b.Temporary(kF32, {6, 6});
-  const uint32_t matrix = b.Temporary(kF32, {1, 6, 6});
-  const uint32_t diagonal = b.Temporary(kF32, {1, 6});
-  const uint32_t beside = b.Temporary(kF32, {1, 5});
-  const uint32_t values = b.Temporary(kF32, {1, 3});
-  const uint32_t vectors = b.Temporary(kF32, {1, 3, 6});
-  const uint32_t start = b.Constant<int32_t>(kI32, {}, {2});
+  const uint32_t x = b.Argument(DType::kF32, {6, 8});
+  const uint32_t i = b.Argument(DType::kI32, {4, 1});
+  const uint32_t y = b.Result(DType::kF32, {6, 8});
+  const uint32_t t = b.Temporary(DType::kF32, {6, 8});
+  const uint32_t u = b.Temporary(DType::kF32, {6, 8});
+  const uint32_t rows = b.Temporary(DType::kF32, {4, 8});
+  const uint32_t sums = b.Temporary(DType::kF32, {6});
+  const uint32_t square = b.Temporary(DType::kF32, {6, 6});
+  const uint32_t matrix = b.Temporary(DType::kF32, {1, 6, 6});
+  const uint32_t diagonal = b.Temporary(DType::kF32, {1, 6});
+  const uint32_t beside = b.Temporary(DType::kF32, {1, 5});
+  const uint32_t values = b.Temporary(DType::kF32, {1, 3});
+  const uint32_t vectors = b.Temporary(DType::kF32, {1, 3, 6});
+  const uint32_t start = b.Constant<int32_t>(DType::kI32, {}, {2});
   const uint32_t turned = b.Placed(x, {8, 6}, 0, {1, 8});
   const std::string load = Code({{Opcode::kLoad, {0, 0, 0, 0}}});
   const std::string add = Code({{Opcode::kLoad, {0, 0, 0, 0}},
@@ -98,18 +98,18 @@ Builder Example() {
     return std::string(reinterpret_cast<const char*>(&n), sizeof n);
   };
   HostCallback call{"ipu_python_callback",
-                    {{"function", kScalar, kU64, 1, number(5)},
+                    {{"function", kScalar, DType::kU64, 1, number(5)},
                      {"names", kDictionary, 0, 2, ""},
                      {"a", kString, 0, 3, "abc"},
-                     {"b", kArray, kI16, 2, "\1\2\3\4"},
-                     {"process", kScalar, kU64, 1, number(3)}},
-                    {{x, {0, 1}, kF32}, {t, {1, 0}, kF32}},
-                    {{u, {0, 1}, kF32}},
+                     {"b", kArray, DType::kI16, 2, "\1\2\3\4"},
+                     {"process", kScalar, DType::kU64, 1, number(3)}},
+                    {{x, {0, 1}, DType::kF32}, {t, {1, 0}, DType::kF32}},
+                    {{u, {0, 1}, DType::kF32}},
                     {1},
                     Builder::cost,
                     0};
-  const uint32_t device = b.Temporary(kU32, {});
-  const uint32_t slices = b.Constant<int32_t>(kI32, {2}, {1, 2});
+  const uint32_t device = b.Temporary(DType::kU32, {});
+  const uint32_t slices = b.Constant<int32_t>(DType::kI32, {2}, {1, 2});
   const auto across = [](CollectiveKind kind, ReduceKind reduction,
                          std::vector<uint32_t> operands, uint32_t result,
                          std::vector<int32_t> sources = {}) -> Step {
@@ -129,7 +129,7 @@ Builder Example() {
       Set(Map{add, {2}}, {6, 8}, {{x, {0, 1}}, {t, {0, 1}}}, {t, {0, 1}}),
       Set(sum, {6, 8}, {{t, {0, 1}}}, {sums, {0, -1}}),
       Set(general, {6, 8}, {{t, {0, 1}}}, {sums, {0, -1}}),
-      Set(Dot{kF32, 0, 1, 1, 1}, {1, 6, 6, 8},
+      Set(Dot{DType::kF32, 0, 1, 1, 1}, {1, 6, 6, 8},
           {{x, {-1, 0, -1, 1}}, {turned, {-1, -1, 1, 0}}},
           {square, {-1, 0, 1, -1}}),
       Set(Scan{add, 2, 0}, {6, 8}, {{t, {0, 1}}, {sums, {0, -1}}}, {u, {0, 1}}),
@@ -170,7 +170,7 @@ Builder Example() {
   p.mappings[1].replica_strides = {1};
   p.aliases = {{0, 0}};
   p.donors = {1};
-  p.host_types = {{0, 0, kF32, {8, 6}, {0, 1}, 1}};
+  p.host_types = {{0, 0, DType::kF32, {8, 6}, {0, 1}, 1}};
   p.layouts = {{1, 0, p.tensors[y].mapping, 64, Builder::cost, Builder::cost}};
   p.cost_analysis = {{"flops", 1.5}, {"ipu cycles", 7}};
   p.memory = {192, 192, 192, 64, 32, 1000, 1};
@@ -184,9 +184,9 @@ Builder Example() {
 // Counts down from 3: a While, on single elements.
 Builder Countdown() {
   Builder b;
-  const uint32_t y = b.Result(kI32, {});
-  const uint32_t go = b.Temporary(kBool, {});
-  const uint32_t three = b.Constant<int32_t>(kI32, {}, {3});
+  const uint32_t y = b.Result(DType::kI32, {});
+  const uint32_t go = b.Temporary(DType::kBool, {});
+  const uint32_t three = b.Constant<int32_t>(DType::kI32, {}, {3});
   const auto number = [](Opcode op, std::vector<int> operands, uint64_t imm) {
     Encoder e;
     e.Put(static_cast<uint8_t>(op));
@@ -212,21 +212,21 @@ Builder Countdown() {
 // Streams: to the host's memory and back, and feeds.
 Builder Streaming(uint32_t feed) {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {6, 8});
-  const uint32_t y = b.Result(kF32, {6, 8});
-  const uint32_t t = b.Temporary(kF32, {6, 8});
-  const uint32_t stack = b.Temporary(kF32, {2, 6, 8});
+  const uint32_t x = b.Argument(DType::kF32, {6, 8});
+  const uint32_t y = b.Result(DType::kF32, {6, 8});
+  const uint32_t t = b.Temporary(DType::kF32, {6, 8});
+  const uint32_t stack = b.Temporary(DType::kF32, {2, 6, 8});
   b.program.tensors[stack].space = static_cast<uint8_t>(Space::kHost);
-  const uint32_t one = b.Constant<int32_t>(kI32, {}, {1});
-  const uint32_t number = b.Constant<uint32_t>(kU32, {}, {feed});
-  const uint32_t valid = b.Temporary(kBool, {});
+  const uint32_t one = b.Constant<int32_t>(DType::kI32, {}, {1});
+  const uint32_t number = b.Constant<uint32_t>(DType::kU32, {}, {feed});
+  const uint32_t valid = b.Temporary(DType::kBool, {});
   b.program.steps = {
       {HostMove{x, stack, one, Builder::cost, 0}},
       {HostMove{stack, t, one, Builder::cost, 0}},
-      {Infeed{{{t, {0, 1}, kF32}}, number, valid, Builder::cost, 0}},
-      {Outfeed{{{t, {0, 1}, kF32}}, Builder::cost, 0}},
+      {Infeed{{{t, {0, 1}, DType::kF32}}, number, valid, Builder::cost, 0}},
+      {Outfeed{{{t, {0, 1}, DType::kF32}}, Builder::cost, 0}},
       Builder::CopyOf({b.Whole(t, y)}),
-      {Infeed{{{y, {0, 1}, kF32}}, kNone, kNone, Builder::cost, 0}},
+      {Infeed{{{y, {0, 1}, DType::kF32}}, kNone, kNone, Builder::cost, 0}},
   };
   return b;
 }

@@ -83,8 +83,8 @@ class GangTest : public testing::TestWithParam<bool> {
                               std::vector<Group> groups,
                               std::vector<int32_t> sources = {}) {
     Builder b;
-    const uint32_t x = b.Argument(kI32, {static_cast<int64_t>(from)});
-    const uint32_t y = b.Result(kI32, {static_cast<int64_t>(to)});
+    const uint32_t x = b.Argument(DType::kI32, {static_cast<int64_t>(from)});
+    const uint32_t y = b.Result(DType::kI32, {static_cast<int64_t>(to)});
     b.program.num_partitions = 4;
     b.program.steps = {Across(kind, x, y, std::move(groups), sources)};
     std::vector<Vector> arguments;
@@ -139,8 +139,8 @@ TEST_P(GangTest, BroadcastIsFromTheFirstOfTheGroup) {
 // Sums whose order shows in the result: 2^24 + 1 is no f32.
 TEST_P(GangTest, BitsDoNotDependOnWhoArrivesLast) {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {1});
-  const uint32_t y = b.Result(kF32, {1});
+  const uint32_t x = b.Argument(DType::kF32, {1});
+  const uint32_t y = b.Result(DType::kF32, {1});
   b.program.num_partitions = 3;
   b.program.steps = {Across(CollectiveKind::kAllReduce, x, y, {{{1, 2, 0}}})};
   const auto bits = [](float v) { return std::bit_cast<int32_t>(v); };
@@ -157,21 +157,21 @@ Builder Loop(const std::vector<int32_t>& trips) {
   b.program.num_partitions = static_cast<uint32_t>(trips.size());
   b.program.locations.push_back(
       {"stablehlo.all_reduce", "psum", "train.py", 31});
-  const uint32_t x = b.Argument(kI32, {1});
-  const uint32_t y = b.Result(kI32, {1});
-  const uint32_t mine = b.Temporary(kI32, {1});
-  const uint32_t sum = b.Temporary(kI32, {1});
-  const uint32_t left = b.Temporary(kI32, {1});
-  const uint32_t flag = b.Temporary(kBool, {1});
+  const uint32_t x = b.Argument(DType::kI32, {1});
+  const uint32_t y = b.Result(DType::kI32, {1});
+  const uint32_t mine = b.Temporary(DType::kI32, {1});
+  const uint32_t sum = b.Temporary(DType::kI32, {1});
+  const uint32_t left = b.Temporary(DType::kI32, {1});
+  const uint32_t flag = b.Temporary(DType::kBool, {1});
   std::vector<int32_t> down(64);
   std::iota(down.begin() + 1, down.end(), 0);
   std::vector<uint8_t> some(64, 1);
   some[0] = 0;
-  const uint32_t before = b.Constant<int32_t>(kI32, {64}, down);
-  const uint32_t positive = b.Constant<uint8_t>(kBool, {64}, some);
+  const uint32_t before = b.Constant<int32_t>(DType::kI32, {64}, down);
+  const uint32_t positive = b.Constant<uint8_t>(DType::kBool, {64}, some);
   Step meet = Across(CollectiveKind::kAllReduce, mine, sum, {{{0, 1}}});
   std::get<Collective>(meet.value).location = 1;
-  const uint32_t next = b.Temporary(kI32, {1});
+  const uint32_t next = b.Temporary(DType::kI32, {1});
   b.program.steps = {
       Builder::CopyOf({b.Whole(x, left), b.Whole(x, mine)}),
       {While{{Builder::Pick(positive, left, flag)},
@@ -226,12 +226,12 @@ TEST_P(GangTest, ACancelledDeviceEndsTheOthers) {
 TEST_P(GangTest, SlicesOutsideOfTheirArraysAreErrors) {
   Builder b;
   b.program.num_partitions = 2;
-  const uint32_t x = b.Argument(kI32, {4});
-  const uint32_t y = b.Result(kI32, {4});
-  const uint32_t starts = b.Constant<int32_t>(kI32, {2}, {0, 1});
-  const uint32_t sizes = b.Constant<int32_t>(kI32, {2}, {1, 2});
-  const uint32_t ends = b.Constant<int32_t>(kI32, {2}, {0, 2});
-  const uint32_t wrong = b.Constant<int32_t>(kI32, {2}, {0, 3});
+  const uint32_t x = b.Argument(DType::kI32, {4});
+  const uint32_t y = b.Result(DType::kI32, {4});
+  const uint32_t starts = b.Constant<int32_t>(DType::kI32, {2}, {0, 1});
+  const uint32_t sizes = b.Constant<int32_t>(DType::kI32, {2}, {1, 2});
+  const uint32_t ends = b.Constant<int32_t>(DType::kI32, {2}, {0, 2});
+  const uint32_t wrong = b.Constant<int32_t>(DType::kI32, {2}, {0, 3});
   Step step = Across(CollectiveKind::kRaggedAllToAll, x, y, {{{0, 1}}});
   auto& ragged = std::get<Collective>(step.value);
   ragged.operands = {x, x, starts, sizes, ends, sizes};

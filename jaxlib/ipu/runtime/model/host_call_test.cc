@@ -25,18 +25,20 @@ std::string Bytes(uint64_t value) {
 struct Calls {
   explicit Calls(uint64_t times, int32_t alias = -1,
                  const std::string& target = "ipu_python_callback") {
-    const uint32_t x = b.Argument(kF32, {2, 3});
-    const uint32_t t = b.Temporary(kF32, {2, 3});
-    const uint32_t y = b.Result(kF32, {2, 3});
-    const std::vector<Attribute> told = {{"function", 0, kU64, 1, Bytes(5)},
-                                         {"process", 0, kU64, 1, Bytes(3)}};
-    const Step call = {HostCallback{target,
-                                    told,
-                                    {{x, {0, 1}, kF32}, {t, {0, 1}, kF32}},
-                                    {{y, {0, 1}, kF32}},
-                                    {alias},
-                                    Builder::cost,
-                                    0}};
+    const uint32_t x = b.Argument(DType::kF32, {2, 3});
+    const uint32_t t = b.Temporary(DType::kF32, {2, 3});
+    const uint32_t y = b.Result(DType::kF32, {2, 3});
+    const std::vector<Attribute> told = {
+        {"function", 0, DType::kU64, 1, Bytes(5)},
+        {"process", 0, DType::kU64, 1, Bytes(3)}};
+    const Step call = {
+        HostCallback{target,
+                     told,
+                     {{x, {0, 1}, DType::kF32}, {t, {0, 1}, DType::kF32}},
+                     {{y, {0, 1}, DType::kF32}},
+                     {alias},
+                     Builder::cost,
+                     0}};
     b.program.steps = {Builder::CopyOf({b.Whole(x, t)}),
                        {Repeat{times, {call}, 0}}};
   }

@@ -30,9 +30,9 @@ struct Memory {
 
 // A tensor's storage as strides over its own dimensions.
 struct View {
-  uint32_t base = 0;       // index into Memory::bases
-  int64_t offset = 0;      // bytes from there to element (0, ..., 0)
-  uint8_t dtype = 0;       // PJRT_Buffer_Type
+  uint32_t base = 0;   // index into Memory::bases
+  int64_t offset = 0;  // bytes from there to element (0, ..., 0)
+  DType dtype = DType::kNone;
   uint32_t item_size = 0;  // bytes
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // in elements; may be 0 or negative

@@ -10,8 +10,8 @@
 #include "jaxlib/ipu/runtime/model/bands.h"
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model {
 namespace {
@@ -282,7 +282,7 @@ class Loader {
     Instruction i;
     i.op = Instruction::Op::kSwitch;
     SetScalar(s.selector, i);
-    i.selects_by_bool = p_.tensors[s.selector].dtype == program::kBool;
+    i.selects_by_bool = p_.tensors[s.selector].dtype == DType::kBool;
     i.number = executable_->num_branches;
     executable_->num_branches += static_cast<uint32_t>(s.branches.size());
     i.cost = CountersOf(s.cost);
@@ -381,7 +381,7 @@ class Loader {
     const program::Tensor& root = p_.tensors[t.root];
     View view;
     view.dtype = t.dtype;
-    view.item_size = program::ItemSize(t.dtype);
+    view.item_size = ItemSize(t.dtype);
     switch (static_cast<program::Space>(root.space)) {
       case program::Space::kArena:
       case program::Space::kHost:

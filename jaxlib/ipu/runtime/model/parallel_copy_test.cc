@@ -109,9 +109,9 @@ TEST(ScheduleCopies, AProgramOfManyOverlappingMovesRuns) {
   using namespace program;  // NOLINT
   constexpr int64_t kCount = 16000, kRows = 2;
   Builder b;
-  const uint32_t x = b.Argument(kI32, {kRows, kCount});
-  const uint32_t t = b.Temporary(kI32, {kRows, kCount});
-  const uint32_t y = b.Result(kI32, {kRows, kCount});
+  const uint32_t x = b.Argument(DType::kI32, {kRows, kCount});
+  const uint32_t t = b.Temporary(DType::kI32, {kRows, kCount});
+  const uint32_t y = b.Result(DType::kI32, {kRows, kCount});
   std::vector<Move> moves;
   for (int64_t i = 0; i < kCount; ++i) {
     moves.push_back({t, (i + 1) % kCount, {kCount}, t, i, {kCount}, {kRows}});

@@ -41,13 +41,13 @@ Status CheckArgument(const Executable& executable, const PJRT_Device& device,
   const TensorInfo& expected = executable.info().arguments[i];
   if (argument.info->bytes != expected.bytes ||
       argument.info->dtype != expected.dtype) [[unlikely]] {
-    return InvalidArgument("argument " + std::to_string(i) + " of program " +
-                           executable.info().name + " has " +
-                           std::to_string(argument.info->bytes) +
-                           " bytes of PJRT type " +
-                           std::to_string(argument.info->dtype) +
-                           ", expected " + std::to_string(expected.bytes) +
-                           " bytes of type " + std::to_string(expected.dtype));
+    return InvalidArgument(
+        "argument " + std::to_string(i) + " of program " +
+        executable.info().name + " has " +
+        std::to_string(argument.info->bytes) + " bytes of PJRT type " +
+        std::to_string(Number(argument.info->dtype)) + ", expected " +
+        std::to_string(expected.bytes) + " bytes of type " +
+        std::to_string(Number(expected.dtype)));
   }
   if (argument.info->minor_to_major != expected.minor_to_major) [[unlikely]] {
     return InvalidArgument("argument " + std::to_string(i) + " of program " +

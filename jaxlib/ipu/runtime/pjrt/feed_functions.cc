@@ -20,8 +20,9 @@ FeedType Type(const ipu_feed_type& type) {
   FeedType arrays;
   const int64_t* dims = type.dims;
   for (size_t i = 0; i < type.count; ++i) {
-    arrays.push_back(
-        {type.dtypes[i], {dims, dims + type.ranks[i]}, type.bytes[i]});
+    arrays.push_back({static_cast<DType>(type.dtypes[i]),
+                      {dims, dims + type.ranks[i]},
+                      type.bytes[i]});
     dims += type.ranks[i];
   }
   return arrays;

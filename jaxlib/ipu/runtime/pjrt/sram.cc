@@ -88,8 +88,7 @@ int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
     shape[shape.size() - 1 - d] = info.shape[info.minor_to_major[d]];
   }
   auto item = static_cast<int64_t>(InfoOf(info.dtype).bytes);
-  if (info.dtype == PJRT_Buffer_Type_C64 ||
-      info.dtype == PJRT_Buffer_Type_C128) {
+  if (IsComplex(info.dtype)) {
     shape.push_back(2);
     item /= 2;
   }

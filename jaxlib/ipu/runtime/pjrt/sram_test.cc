@@ -44,17 +44,17 @@ FakeProgram Needing(int64_t tile_bytes, int64_t count) {
 }
 
 TEST_F(SramTest, AnArrayTakesTheBytesOfItsFullestTile) {
-  EXPECT_EQ(ipu_fullest_tile_bytes(PJRT_Buffer_Type_F32, nullptr, 0, 4, 8), 4);
+  EXPECT_EQ(ipu_fullest_tile_bytes(DType::kF32, nullptr, 0, 4, 8), 4);
   const auto bytes = [](DType dtype, std::vector<int64_t> shape) {
     return ipu_fullest_tile_bytes(dtype, shape.data(), shape.size(), 1472, 8);
   };
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_F32, {0}), 0);
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_F32, {5, 0}), 0);
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_F32, {64}), 128);
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_F32, {1472 * 100}), 400);
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_C64, {1472 * 100}), 800);
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_S4, {1472 * 1000}), 1000);
-  EXPECT_EQ(bytes(PJRT_Buffer_Type_F16, {1472, 1000}), 2000);
+  EXPECT_EQ(bytes(DType::kF32, {0}), 0);
+  EXPECT_EQ(bytes(DType::kF32, {5, 0}), 0);
+  EXPECT_EQ(bytes(DType::kF32, {64}), 128);
+  EXPECT_EQ(bytes(DType::kF32, {1472 * 100}), 400);
+  EXPECT_EQ(bytes(DType::kC64, {1472 * 100}), 800);
+  EXPECT_EQ(bytes(DType::kI4, {1472 * 1000}), 1000);
+  EXPECT_EQ(bytes(DType::kF16, {1472, 1000}), 2000);
 }
 
 TEST_F(SramTest, ArraysBeyondItAreRefused) {

@@ -94,7 +94,7 @@ inline ProgramBytes BytesOf(std::string_view text) {
 }
 
 inline TensorInfo Floats(int64_t count) {
-  return {PJRT_Buffer_Type_F32, {count}, static_cast<size_t>(4 * count)};
+  return {DType::kF32, {count}, static_cast<size_t>(4 * count)};
 }
 
 // x -> x + 1 on `count` floats.

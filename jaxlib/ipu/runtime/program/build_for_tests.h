@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 
@@ -26,7 +26,7 @@ class Builder {
     program.locations.push_back({"stablehlo.test", "test", "test.py", 1});
   }
 
-  uint32_t Root(uint8_t dtype, std::vector<int64_t> shape, Space space,
+  uint32_t Root(DType dtype, std::vector<int64_t> shape, Space space,
                 uint64_t address) {
     Tensor t;
     t.dtype = dtype;
@@ -42,31 +42,31 @@ class Builder {
 
   // A mapping that puts a whole tensor on the first tile.
   uint32_t OneTile(const std::vector<int64_t>& shape) {
-    const auto count = static_cast<int64_t>(Size(kI8, shape));
+    const auto count = static_cast<int64_t>(Size(DType::kI8, shape));
     program.mappings.push_back(
         {0, {count}, {std::max<int64_t>(count, 1)}, {0}, {}, {}});
     return static_cast<uint32_t>(program.mappings.size() - 1);
   }
 
-  uint32_t Argument(uint8_t dtype, std::vector<int64_t> shape) {
+  uint32_t Argument(DType dtype, std::vector<int64_t> shape) {
     const uint64_t number = program.arguments.size();
     program.arguments.push_back(
         Root(dtype, std::move(shape), Space::kArgument, number));
     return program.arguments.back();
   }
-  uint32_t Result(uint8_t dtype, std::vector<int64_t> shape) {
+  uint32_t Result(DType dtype, std::vector<int64_t> shape) {
     const uint64_t number = program.results.size();
     program.results.push_back(
         Root(dtype, std::move(shape), Space::kResult, number));
     return program.results.back();
   }
-  uint32_t Temporary(uint8_t dtype, std::vector<int64_t> shape) {
+  uint32_t Temporary(DType dtype, std::vector<int64_t> shape) {
     const uint64_t address = program.arena_bytes;
     program.arena_bytes += RoundUp(Size(dtype, shape));
     return Root(dtype, std::move(shape), Space::kArena, address);
   }
   template <typename T>
-  uint32_t Constant(uint8_t dtype, std::vector<int64_t> shape,
+  uint32_t Constant(DType dtype, std::vector<int64_t> shape,
                     const std::vector<T>& values) {
     const uint64_t address = constants.size();
     constants.resize(address + RoundUp(values.size() * sizeof(T)));
@@ -120,7 +120,7 @@ class Builder {
   std::vector<uint8_t> constants;
 
  private:
-  static uint64_t Size(uint8_t dtype, const std::vector<int64_t>& shape) {
+  static uint64_t Size(DType dtype, const std::vector<int64_t>& shape) {
     uint64_t size = ItemSize(dtype);
     for (int64_t n : shape) size *= static_cast<uint64_t>(n);
     return size;

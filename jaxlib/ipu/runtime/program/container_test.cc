@@ -14,9 +14,9 @@ namespace {
 
 Builder Example() {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {2, 3});
-  const uint32_t c = b.Constant<float>(kF32, {2}, {1, 2});
-  const uint32_t y = b.Result(kF32, {2, 3});
+  const uint32_t x = b.Argument(DType::kF32, {2, 3});
+  const uint32_t c = b.Constant<float>(DType::kF32, {2}, {1, 2});
+  const uint32_t y = b.Result(DType::kF32, {2, 3});
   b.program.steps = {Builder::CopyOf({b.Whole(x, y)}),
                      {Repeat{3, {Builder::Pick(c, c, c)}, 0}}};
   b.program.cost_analysis = {{"flops", 12.5}};

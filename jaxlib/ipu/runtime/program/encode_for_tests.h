@@ -21,7 +21,7 @@ class Encoder {
  public:
   template <typename T>
   void Put(const T& value) {
-    if constexpr (std::is_arithmetic_v<T>) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       const auto* p = reinterpret_cast<const uint8_t*>(&value);
       bytes.insert(bytes.end(), p, p + sizeof value);
     } else if constexpr (requires { value.size(); }) {

@@ -26,7 +26,7 @@ concept Union = requires(T v) { v.value.index(); };
 template <typename T>
 concept Record = requires { T::kFields; };
 template <typename T>
-concept Scalar = std::is_arithmetic_v<T>;
+concept Scalar = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 // --- The fields of the schema, "Record.field" --------------------------------
 
@@ -129,7 +129,11 @@ class Mutator {
   template <Scalar T>
   void Change(T& value) {
     using Limits = std::numeric_limits<T>;
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (std::is_enum_v<T>) {
+      auto number = static_cast<std::underlying_type_t<T>>(value);
+      Change(number);
+      value = static_cast<T>(number);
+    } else if constexpr (std::is_floating_point_v<T>) {
       const T edges[] = {0,
                          -1,
                          1,

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
@@ -84,22 +84,22 @@ Status Check(const std::vector<Instruction>& code, size_t at,
 
 }  // namespace
 
-RegisterType RegisterTypeOf(uint8_t dtype) {
+RegisterType RegisterTypeOf(DType dtype) {
   switch (dtype) {
-    case kBool:
-    case kU8:
-    case kU16:
-    case kU32:
+    case DType::kBool:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
       return RegisterType::kU32;
-    case kI8:
-    case kI16:
-    case kI32:
+    case DType::kI8:
+    case DType::kI16:
+    case DType::kI32:
       return RegisterType::kI32;
-    case kI64:
+    case DType::kI64:
       return RegisterType::kI64;
-    case kU64:
+    case DType::kU64:
       return RegisterType::kU64;
-    case kF64:
+    case DType::kF64:
       return RegisterType::kF64;
     default:
       return RegisterType::kF32;

@@ -48,7 +48,7 @@ constexpr uint32_t RegisterBytes(RegisterType type) {
 }
 
 // The register type in which elements of `dtype` are computed.
-RegisterType RegisterTypeOf(uint8_t dtype);
+RegisterType RegisterTypeOf(DType dtype);
 
 // The operand type of a CONVERT or BITCAST.
 RegisterType TypeBefore(const Instruction& conversion);

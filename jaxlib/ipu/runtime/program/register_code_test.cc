@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
@@ -207,14 +207,14 @@ TEST(LeaveRoundingToStores, OnlyWhereTheStoreRoundsTheSame) {
   const Instruction round{Opcode::kRoundBf16, F32, 0, 0, 0, 0};
   auto decoded = Decode({load, round}, {1, 1, 1});
   ASSERT_TRUE(decoded.ok());
-  LeaveRoundingToStores(*decoded, {kBF16, kF32, 0});
+  LeaveRoundingToStores(*decoded, {DType::kBF16, DType::kF32, 0});
   EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{0, 1, 1}));
 
   const Instruction integer{Opcode::kLoad, I32, 0, 0, 0, 0};
   const Instruction wrap{Opcode::kWrapI8, I32, 0, 0, 0, 0};
   decoded = Decode({integer, wrap}, {1, 1});
   ASSERT_TRUE(decoded.ok());
-  LeaveRoundingToStores(*decoded, {kI8, kI16});
+  LeaveRoundingToStores(*decoded, {DType::kI8, DType::kI16});
   EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{0, 1}));
 }
 

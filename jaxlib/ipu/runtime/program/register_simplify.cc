@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_division.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
@@ -160,23 +160,23 @@ bool IsSignallingNan(uint64_t bits) {
   return magnitude > 0x7f800000 && magnitude < 0x7fc00000;
 }
 
-// The dtype whose range an instruction reduces its operand to; 0 if none.
-uint8_t NarrowedTo(Opcode op) {
+// The dtype whose range an instruction reduces its operand to, or kNone.
+DType NarrowedTo(Opcode op) {
   switch (op) {
     case Opcode::kWrapI8:
-      return kI8;
+      return DType::kI8;
     case Opcode::kWrapI16:
-      return kI16;
+      return DType::kI16;
     case Opcode::kWrapU8:
-      return kU8;
+      return DType::kU8;
     case Opcode::kWrapU16:
-      return kU16;
+      return DType::kU16;
     case Opcode::kRoundF16:
-      return kF16;
+      return DType::kF16;
     case Opcode::kRoundBf16:
-      return kBF16;
+      return DType::kBF16;
     default:
-      return 0;
+      return DType::kNone;
   }
 }
 
@@ -196,13 +196,13 @@ std::vector<bool> UniformValues(const RegisterCode& program,
 }
 
 std::vector<bool> MovedValues(const RegisterCode& program,
-                              const std::vector<uint8_t>& dtypes) {
+                              const std::vector<DType>& dtypes) {
   const std::vector<Instruction>& code = program.code;
   std::vector<bool> from(code.size()), to(code.size());
   for (size_t at = 0; at < code.size(); ++at) {
     const Instruction& i = code[at];
     if (i.op == Opcode::kLoad) {
-      from[at] = dtypes[i.imm] == kF16 || dtypes[i.imm] == kBF16;
+      from[at] = dtypes[i.imm] == DType::kF16 || dtypes[i.imm] == DType::kBF16;
     } else if (i.op == Opcode::kConst) {
       from[at] = i.type == RegisterType::kF32 && IsSignallingNan(i.imm);
     } else {
@@ -232,10 +232,11 @@ void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {
 }
 
 void LeaveRoundingToStores(RegisterCode& program,
-                           const std::vector<uint8_t>& stored) {
+                           const std::vector<DType>& stored) {
   for (size_t j = 0; j < stored.size(); ++j) {
     uint16_t& value = program.outputs[j];
-    while (stored[j] != 0 && NarrowedTo(program.code[value].op) == stored[j]) {
+    while (stored[j] != DType::kNone &&
+           NarrowedTo(program.code[value].op) == stored[j]) {
       value = program.code[value].values[0];
     }
   }

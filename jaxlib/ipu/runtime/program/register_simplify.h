@@ -28,13 +28,13 @@ std::vector<bool> UniformValues(const RegisterCode& code,
 // have to keep their bits, even those of a signalling NaN. `dtypes` are those
 // of the operands.
 std::vector<bool> MovedValues(const RegisterCode& code,
-                              const std::vector<uint8_t>& dtypes);
+                              const std::vector<DType>& dtypes);
 
 // Removes roundings and wraps to the narrow type that an output is stored as,
-// since the store does them. `stored[j]` is the dtype of output j, 0 if it is
-// not stored.
+// since the store does them. `stored[j]` is the dtype of output j, kNone if it
+// is not stored.
 void LeaveRoundingToStores(RegisterCode& code,
-                           const std::vector<uint8_t>& stored);
+                           const std::vector<DType>& stored);
 
 }  // namespace ipu::program
 

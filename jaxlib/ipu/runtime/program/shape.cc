@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 

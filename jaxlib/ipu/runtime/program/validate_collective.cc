@@ -2,15 +2,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/program/validate_internal.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
 
-constexpr bool IsIndex(uint8_t dtype) {
-  return dtype == kI32 || dtype == kU32 || dtype == kI64 || dtype == kU64;
+constexpr bool IsIndex(DType dtype) {
+  return dtype == DType::kI32 || dtype == DType::kU32 || dtype == DType::kI64 ||
+         dtype == DType::kU64;
 }
 
 class CollectiveValidator {
@@ -123,8 +124,9 @@ class CollectiveValidator {
     }
     if (fits && operand.dtype == result.dtype) return Status();
     return Corrupt("a collective of kind ", s_.kind, " over ", size,
-                   " devices makes ", got, " elements of type ", result.dtype,
-                   " of ", given, " of type ", operand.dtype);
+                   " devices makes ", got, " elements of type ",
+                   Number(result.dtype), " of ", given, " of type ",
+                   Number(operand.dtype));
   }
 
   Status CheckRagged() const {

@@ -3,9 +3,9 @@
 #include <numeric>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/program/validate_internal.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
@@ -62,7 +62,7 @@ class HostCallbackValidator {
         bytes = HostItemSize(a.dtype);
         if (bytes == 0) {
           return Corrupt("attribute ", a.name, " has the unknown element type ",
-                         a.dtype);
+                         Number(a.dtype));
         }
         if (a.kind == kScalar && a.count != 1) {
           return Corrupt("attribute ", a.name, " is a scalar of ", a.count,
@@ -114,7 +114,7 @@ Status ValidateHostArray(const Program& program, const HostArray& a) {
   if (HostItemSize(a.dtype) != ItemSize(t.dtype) << inner ||
       (inner && (t.shape.empty() || t.shape.back() != 2))) {
     return Corrupt("the host sees tensor ", a.tensor, " of element type ",
-                   t.dtype, " as one of type ", a.dtype);
+                   Number(t.dtype), " as one of type ", Number(a.dtype));
   }
   std::vector<int32_t> order(t.shape.size() - inner);
   std::iota(order.begin(), order.end(), 0);

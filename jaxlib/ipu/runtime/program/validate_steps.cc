@@ -7,10 +7,10 @@
 #include <variant>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/same_code.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/program/validate_internal.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
@@ -163,8 +163,8 @@ class StepValidator {
       const Tensor& to = p_.tensors[m.destination];
       if (ItemSize(from.dtype) != ItemSize(to.dtype)) {
         return Corrupt("a move from tensor ", m.source, " to ", m.destination,
-                       " between element types ", from.dtype, " and ",
-                       to.dtype);
+                       " between element types ", Number(from.dtype), " and ",
+                       Number(to.dtype));
       }
       if (Count(m.shape) < 0 || m.source_strides.size() != m.shape.size() ||
           m.destination_strides.size() != m.shape.size()) {
@@ -243,7 +243,7 @@ class StepValidator {
     bool same = from.root == s.source && to.root == s.destination &&
                 from.dtype == to.dtype;
     if (s.index != kNone) {
-      IPU_RETURN_IF_ERROR(CheckScalar(s.index, "stream", {kI32}));
+      IPU_RETURN_IF_ERROR(CheckScalar(s.index, "stream", {DType::kI32}));
       same = same && !part.empty() && part[0] > 0;
       if (same) part.erase(part.begin());
     }
@@ -267,10 +267,10 @@ class StepValidator {
       IPU_RETURN_IF_ERROR(CheckWrites(a.tensor));
     }
     if (s.feed != kNone) {
-      IPU_RETURN_IF_ERROR(CheckScalar(s.feed, "feed", {kU32}));
+      IPU_RETURN_IF_ERROR(CheckScalar(s.feed, "feed", {DType::kU32}));
     }
     if (s.valid == kNone) return Status();
-    IPU_RETURN_IF_ERROR(CheckScalar(s.valid, "feed", {kBool}));
+    IPU_RETURN_IF_ERROR(CheckScalar(s.valid, "feed", {DType::kBool}));
     if (p_.tensors[s.valid].root != s.valid) {
       return Corrupt("a feed writes to tensor ", s.valid, ", a view");
     }
@@ -294,7 +294,7 @@ class StepValidator {
   Status CheckStep(const PartitionId& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
-    IPU_RETURN_IF_ERROR(CheckScalar(s.tensor, "partition id", {kU32}));
+    IPU_RETURN_IF_ERROR(CheckScalar(s.tensor, "partition id", {DType::kU32}));
     return CheckWrites(s.tensor);
   }
 
@@ -322,7 +322,7 @@ class StepValidator {
   Status CheckStep(const While& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
-    IPU_RETURN_IF_ERROR(CheckScalar(s.predicate, "while", {kBool}));
+    IPU_RETURN_IF_ERROR(CheckScalar(s.predicate, "while", {DType::kBool}));
     IPU_RETURN_IF_ERROR(CheckSteps(s.condition));
     const size_t before = trail_.size();
     IPU_RETURN_IF_ERROR(CheckSteps(s.body));
@@ -333,7 +333,8 @@ class StepValidator {
   Status CheckStep(const Switch& s) {
     IPU_RETURN_IF_ERROR(CheckLocation(s.location));
     IPU_RETURN_IF_ERROR(CheckCost(s.cost));
-    IPU_RETURN_IF_ERROR(CheckScalar(s.selector, "switch", {kBool, kI32}));
+    IPU_RETURN_IF_ERROR(
+        CheckScalar(s.selector, "switch", {DType::kBool, DType::kI32}));
     if (s.branches.empty()) return Corrupt("a switch without branches");
     // The number of branches that write a result.
     std::unordered_map<uint64_t, size_t> branches;
@@ -379,7 +380,7 @@ class StepValidator {
     if (Count(t.shape) != 1 ||
         std::find(allowed.begin(), allowed.end(), t.dtype) == allowed.end()) {
       return Corrupt("a ", step, " tests tensor ", tensor, " of element type ",
-                     t.dtype, " and ", Count(t.shape), " elements");
+                     Number(t.dtype), " and ", Count(t.shape), " elements");
     }
     return Status();
   }

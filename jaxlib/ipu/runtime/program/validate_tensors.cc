@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/program/validate_internal.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::program {
 namespace {
@@ -19,9 +19,9 @@ constexpr int64_t kMostTiles = int64_t{1} << 24;
 constexpr uint32_t kMostPartitions = 1024;
 
 // The type of a tensor's elements that hold elements of a host type.
-constexpr uint8_t StoredType(uint8_t dtype) {
-  if (IsComplex(dtype)) return dtype == kC64 ? kF32 : kF64;
-  return ItemSize(dtype) != 0 ? dtype : uint8_t{kU8};
+constexpr DType StoredType(DType dtype) {
+  if (IsComplex(dtype)) return dtype == DType::kC64 ? DType::kF32 : DType::kF64;
+  return ItemSize(dtype) != 0 ? dtype : DType::kU8;
 }
 
 class TensorValidator {
@@ -135,7 +135,8 @@ class TensorValidator {
   Status CheckShape(size_t i) {
     const Tensor& t = p_.tensors[i];
     if (ItemSize(t.dtype) == 0) {
-      return Corrupt("tensor ", i, " has the unknown element type ", t.dtype);
+      return Corrupt("tensor ", i, " has the unknown element type ",
+                     Number(t.dtype));
     }
     if (Count(t.shape) < 0) {
       return Corrupt("tensor ", i, " has no valid shape");
@@ -217,8 +218,8 @@ class TensorValidator {
     if (IsComplex(type.dtype)) shape.push_back(2);
     if (HostItemSize(type.dtype) == 0 ||
         StoredType(type.dtype) != tensor->dtype || shape != tensor->shape) {
-      return Corrupt(name, " has another host type, ", type.dtype, " of ",
-                     type.shape.size(), " dimensions, than its tensor");
+      return Corrupt(name, " has another host type, ", Number(type.dtype),
+                     " of ", type.shape.size(), " dimensions, than its tensor");
     }
     return type.on_host ? CheckStream(type, name) : Status();
   }
@@ -303,8 +304,8 @@ class TensorValidator {
     const Tensor& t = p_.tensors[i];
     const Tensor& root = p_.tensors[t.root];
     if (t.dtype != root.dtype) {
-      return Corrupt("tensor ", i, " has element type ", t.dtype,
-                     ", but its root has ", root.dtype);
+      return Corrupt("tensor ", i, " has element type ", Number(t.dtype),
+                     ", but its root has ", Number(root.dtype));
     }
     if (!Inside(t.shape, t.offset, t.strides, Count(root.shape))) {
       return Corrupt("tensor ", i, " reaches outside of its root ", t.root);

@@ -16,14 +16,15 @@ namespace {
 // 3 constant i32[8], 4 temporary bool[], 5 placed: transposed view of 0.
 Builder Example() {
   Builder b;
-  const uint32_t x = b.Argument(kF32, {4, 6});
-  const uint32_t y = b.Result(kF32, {4, 6});
-  const uint32_t i = b.Temporary(kI32, {});
-  const uint32_t table = b.Constant<int32_t>(kI32, {8}, {1, 2, 3, 4, 5, 6, 7});
-  const uint32_t flag = b.Temporary(kBool, {});
+  const uint32_t x = b.Argument(DType::kF32, {4, 6});
+  const uint32_t y = b.Result(DType::kF32, {4, 6});
+  const uint32_t i = b.Temporary(DType::kI32, {});
+  const uint32_t table =
+      b.Constant<int32_t>(DType::kI32, {8}, {1, 2, 3, 4, 5, 6, 7});
+  const uint32_t flag = b.Temporary(DType::kBool, {});
   const uint32_t placed = b.Placed(x, {6, 4}, 0, {1, 6});
   b.program.aliases = {{0, 0}};
-  b.program.host_types = {{0, 0, kF32, {4, 6}, {}, 1}};
+  b.program.host_types = {{0, 0, DType::kF32, {4, 6}, {}, 1}};
   b.program.steps = {
       Builder::CopyOf({b.Whole(x, y), b.Whole(x, placed)}),
       Builder::Pick(table, i, i),
@@ -32,8 +33,8 @@ Builder Example() {
       {HostCopy{x, 1, Builder::cost, 0}},
       {HostCallback{"f",
                     {},
-                    {{x, {1, 0}, kF32}, {i, {}, kI32}},
-                    {{y, {0, 1}, kF32}},
+                    {{x, {1, 0}, DType::kF32}, {i, {}, DType::kI32}},
+                    {{y, {0, 1}, DType::kF32}},
                     {0},
                     Builder::cost,
                     0}},
@@ -62,9 +63,9 @@ TEST(Validate, AcceptsTheExample) {
 }
 
 TEST(Validate, Tensors) {
-  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = 0; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = DType::kNone; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = 99; }));
-  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = kF64; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = DType::kF64; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {4}; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {-4, 6}; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {kMost, kMost}; }));
@@ -102,7 +103,7 @@ TEST(Validate, PlacedTensors) {
   EXPECT_TRUE(refused(0, {kMost, 6}));
   EXPECT_TRUE(refused(0, {kLeast, 6}));
   EXPECT_TRUE(refused(kMost, {kMost, kMost}));
-  EXPECT_TRUE(Refused([](Program& p) { p.tensors[5].dtype = kI32; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[5].dtype = DType::kI32; }));
 }
 
 TEST(Validate, ArgumentsAndResults) {
@@ -185,11 +186,11 @@ TEST(Validate, HostCallbacks) {
   EXPECT_TRUE(refused([](auto& s) { s.operands[0].dims = {0, 0}; }));
   EXPECT_TRUE(refused([](auto& s) { s.results[0].dims = {0}; }));
   EXPECT_TRUE(refused([](auto& s) { s.results[0].dims = {0, 2}; }));
-  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = 0; }));
-  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = kU8; }));
-  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = kF64; }));
-  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = kC64; }));
-  EXPECT_TRUE(refused([](auto& s) { s.operands[1].dtype = kC64; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = DType::kNone; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = DType::kU8; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = DType::kF64; }));
+  EXPECT_TRUE(refused([](auto& s) { s.results[0].dtype = DType::kC64; }));
+  EXPECT_TRUE(refused([](auto& s) { s.operands[1].dtype = DType::kC64; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {}; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {2}; }));
   EXPECT_TRUE(refused([](auto& s) { s.aliases = {1}; }));  // a different size
@@ -201,10 +202,10 @@ TEST(Validate, HostCallbacks) {
 // 7 f32[4,6]; 8 number u32[].
 bool FeedRefused(Step step) {
   Builder b = Example();
-  const uint32_t all = b.Temporary(kF32, {2, 4, 6});
+  const uint32_t all = b.Temporary(DType::kF32, {2, 4, 6});
   b.program.tensors[all].space = static_cast<uint8_t>(Space::kHost);
-  b.Temporary(kF32, {4, 6});
-  b.Temporary(kU32, {});
+  b.Temporary(DType::kF32, {4, 6});
+  b.Temporary(DType::kU32, {});
   b.program.steps.push_back(std::move(step));
   const Status status = Validate(b.program, b.constants.size());
   EXPECT_TRUE(status.ok() || status.code() == Code::kDataLoss);
@@ -235,23 +236,29 @@ TEST(Validate, Feeds) {
                           int64_t valid, uint32_t location = 0) {
     return FeedRefused({Infeed{arrays, feed, valid, Builder::cost, location}});
   };
-  EXPECT_FALSE(refused({{7, {0, 1}, kF32}}, 8, 4));
-  EXPECT_FALSE(refused({{7, {0, 1}, kF32}, {2, {}, kI32}}, kNone, kNone));
+  EXPECT_FALSE(refused({{7, {0, 1}, DType::kF32}}, 8, 4));
+  EXPECT_FALSE(
+      refused({{7, {0, 1}, DType::kF32}, {2, {}, DType::kI32}}, kNone, kNone));
   EXPECT_FALSE(refused({}, kNone, kNone));
-  EXPECT_TRUE(refused({{0, {0, 1}, kF32}}, kNone, kNone));     // an argument
-  EXPECT_TRUE(refused({{6, {0, 1, 2}, kF32}}, kNone, kNone));  // on the host
-  EXPECT_TRUE(refused({{7, {1, 0}, kF32}}, kNone, kNone));
-  EXPECT_TRUE(refused({{7, {0, 1}, kF64}}, kNone, kNone));
-  EXPECT_TRUE(refused({{99, {0, 1}, kF32}}, kNone, kNone));
+  EXPECT_TRUE(
+      refused({{0, {0, 1}, DType::kF32}}, kNone, kNone));  // an argument
+  EXPECT_TRUE(
+      refused({{6, {0, 1, 2}, DType::kF32}}, kNone, kNone));  // on the host
+  EXPECT_TRUE(refused({{7, {1, 0}, DType::kF32}}, kNone, kNone));
+  EXPECT_TRUE(refused({{7, {0, 1}, DType::kF64}}, kNone, kNone));
+  EXPECT_TRUE(refused({{99, {0, 1}, DType::kF32}}, kNone, kNone));
   EXPECT_TRUE(refused({}, 2, kNone));  // no U32
   EXPECT_TRUE(refused({}, 99, kNone));
   EXPECT_TRUE(refused({}, -2, kNone));
   EXPECT_TRUE(refused({}, kNone, 2));  // no BOOL
   EXPECT_TRUE(refused({}, kNone, 99));
   EXPECT_TRUE(refused({}, kNone, kNone, 99));
-  EXPECT_FALSE(FeedRefused({Outfeed{{{0, {0, 1}, kF32}}, Builder::cost, 0}}));
-  EXPECT_TRUE(FeedRefused({Outfeed{{{0, {1, 0}, kF32}}, Builder::cost, 0}}));
-  EXPECT_TRUE(FeedRefused({Outfeed{{{5, {0, 1}, kF32}}, Builder::cost, 0}}));
+  EXPECT_FALSE(
+      FeedRefused({Outfeed{{{0, {0, 1}, DType::kF32}}, Builder::cost, 0}}));
+  EXPECT_TRUE(
+      FeedRefused({Outfeed{{{0, {1, 0}, DType::kF32}}, Builder::cost, 0}}));
+  EXPECT_TRUE(
+      FeedRefused({Outfeed{{{5, {0, 1}, DType::kF32}}, Builder::cost, 0}}));
   EXPECT_TRUE(FeedRefused({Outfeed{{}, Builder::cost, 99}}));
 }
 
@@ -262,13 +269,13 @@ TEST(Validate, Attributes) {
     });
   };
   const std::string eight(8, '\0');
-  EXPECT_FALSE(refused({{"a", kScalar, kU64, 1, eight}}));
-  EXPECT_TRUE(refused({{"a", kScalar, kU32, 1, eight}}));
-  EXPECT_TRUE(refused({{"a", kScalar, kU64, 2, eight + eight}}));
+  EXPECT_FALSE(refused({{"a", kScalar, DType::kU64, 1, eight}}));
+  EXPECT_TRUE(refused({{"a", kScalar, DType::kU32, 1, eight}}));
+  EXPECT_TRUE(refused({{"a", kScalar, DType::kU64, 2, eight + eight}}));
   EXPECT_TRUE(refused({{"a", kScalar, 200, 1, eight}}));
-  EXPECT_FALSE(refused({{"a", kArray, kI16, 4, eight}}));
-  EXPECT_TRUE(refused({{"a", kArray, kI16, 5, eight}}));
-  EXPECT_TRUE(refused({{"a", kArray, kI16, 1u << 31, eight}}));
+  EXPECT_FALSE(refused({{"a", kArray, DType::kI16, 4, eight}}));
+  EXPECT_TRUE(refused({{"a", kArray, DType::kI16, 5, eight}}));
+  EXPECT_TRUE(refused({{"a", kArray, DType::kI16, 1u << 31, eight}}));
   EXPECT_FALSE(refused({{"a", kString, 0, 8, eight}}));
   EXPECT_TRUE(refused({{"a", kString, 0, 9, eight}}));
   EXPECT_TRUE(refused({{"a", 4, 0, 0, ""}}));
@@ -299,39 +306,40 @@ TEST(Validate, HostTypes) {
     type.on_host = 1;
     return Refused([&](Program& p) { p.host_types = {type}; });
   };
-  EXPECT_FALSE(refused({0, 0, kF32, {4, 6}, {1, 0}}));
-  EXPECT_FALSE(refused({0, 0, kF32, {6, 4}, {0, 1}}));
-  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0, 1}}));
-  EXPECT_TRUE(refused({0, 0, kF32, {6, 4}, {}}));
-  EXPECT_TRUE(refused({0, 0, kF32, {24}, {}}));
-  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0}}));
-  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0, 0}}));
-  EXPECT_TRUE(refused({0, 0, kF32, {4, 6}, {0, 2}}));
-  EXPECT_TRUE(refused({0, 0, kI32, {4, 6}, {}}));
-  EXPECT_TRUE(refused({0, 0, kC64, {4, 3}, {}}));
-  EXPECT_TRUE(refused({0, 1, kF32, {4, 6}, {}}));
-  EXPECT_TRUE(refused({1, 0, kF32, {4, 6}, {}}));
+  EXPECT_FALSE(refused({0, 0, DType::kF32, {4, 6}, {1, 0}}));
+  EXPECT_FALSE(refused({0, 0, DType::kF32, {6, 4}, {0, 1}}));
+  EXPECT_TRUE(refused({0, 0, DType::kF32, {4, 6}, {0, 1}}));
+  EXPECT_TRUE(refused({0, 0, DType::kF32, {6, 4}, {}}));
+  EXPECT_TRUE(refused({0, 0, DType::kF32, {24}, {}}));
+  EXPECT_TRUE(refused({0, 0, DType::kF32, {4, 6}, {0}}));
+  EXPECT_TRUE(refused({0, 0, DType::kF32, {4, 6}, {0, 0}}));
+  EXPECT_TRUE(refused({0, 0, DType::kF32, {4, 6}, {0, 2}}));
+  EXPECT_TRUE(refused({0, 0, DType::kI32, {4, 6}, {}}));
+  EXPECT_TRUE(refused({0, 0, DType::kC64, {4, 3}, {}}));
+  EXPECT_TRUE(refused({0, 1, DType::kF32, {4, 6}, {}}));
+  EXPECT_TRUE(refused({1, 0, DType::kF32, {4, 6}, {}}));
 }
 
 TEST(Validate, HostTypesOfComplexNumbers) {
   const auto refused = [](const HostType& type) {
     Builder b;
-    b.Argument(kF32, {3, 4, 2});
+    b.Argument(DType::kF32, {3, 4, 2});
     b.program.host_types = {type};
     return !Validate(b.program, 0).ok();
   };
-  EXPECT_FALSE(refused({0, 0, kC64, {3, 4}, {}, 0}));
-  EXPECT_FALSE(refused({0, 0, kC64, {4, 3}, {0, 1}, 0}));
-  EXPECT_TRUE(refused({0, 0, kC64, {4, 3}, {}, 0}));
-  EXPECT_TRUE(refused({0, 0, kC128, {3, 4}, {}, 0}));
-  EXPECT_TRUE(refused({0, 0, kF64, {3, 4}, {}, 0}));
+  EXPECT_FALSE(refused({0, 0, DType::kC64, {3, 4}, {}, 0}));
+  EXPECT_FALSE(refused({0, 0, DType::kC64, {4, 3}, {0, 1}, 0}));
+  EXPECT_TRUE(refused({0, 0, DType::kC64, {4, 3}, {}, 0}));
+  EXPECT_TRUE(refused({0, 0, DType::kC128, {3, 4}, {}, 0}));
+  EXPECT_TRUE(refused({0, 0, DType::kF64, {3, 4}, {}, 0}));
 }
 
 TEST(Validate, ArraysInTheHostsMemoryAreStreamed) {
   EXPECT_TRUE(Refused([](Program& p) { p.host_types[0].on_host = 0; }));
   EXPECT_TRUE(Refused([](Program& p) { p.steps.erase(p.steps.begin() + 4); }));
-  EXPECT_TRUE(Refused(
-      [](Program& p) { p.host_types.push_back({1, 0, kF32, {4, 6}, {}, 1}); }));
+  EXPECT_TRUE(Refused([](Program& p) {
+    p.host_types.push_back({1, 0, DType::kF32, {4, 6}, {}, 1});
+  }));
   EXPECT_TRUE(
       Refused([](Program& p) { StepOf<HostCopy>(p, 4).to_device = 0; }));
 }
@@ -445,8 +453,8 @@ bool RefusesCollective(CollectiveKind kind, std::vector<uint32_t> operands,
                        std::vector<uint32_t> results, std::vector<Group> groups,
                        std::vector<int32_t> sources = {}) {
   Builder b = Example();
-  for (const int64_t size : {8, 8, 16, 4}) b.Temporary(kF32, {size});
-  b.Temporary(kU32, {});
+  for (const int64_t size : {8, 8, 16, 4}) b.Temporary(DType::kF32, {size});
+  b.Temporary(DType::kU32, {});
   b.program.num_partitions = 4;
   const bool reduces = kind == CollectiveKind::kAllReduce ||
                        kind == CollectiveKind::kReduceScatter;
@@ -513,7 +521,7 @@ TEST(Validate, PartitionIds) {
   EXPECT_TRUE(Refused([](Program& p) { p.num_partitions = 1 << 20; }));
   const auto refused = [](uint32_t tensor) {
     return Refused([&](Program& p) {
-      p.tensors[2].dtype = kU32;
+      p.tensors[2].dtype = DType::kU32;
       p.steps = {Builder::CopyOf({}),
                  p.steps[0],
                  {PartitionId{tensor, Builder::cost, 0}}};

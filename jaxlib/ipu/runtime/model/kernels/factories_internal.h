@@ -13,7 +13,7 @@ namespace ipu::model::IPU_SIMD_NS {
 
 KernelOr MakeCopy(std::vector<CopyPlan> plans);
 std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts);
-CombineFn FindCombine(uint8_t dtype, program::ReduceKind kind);
+CombineFn FindCombine(DType dtype, program::ReduceKind kind);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -86,7 +86,7 @@ CombineFn Find(program::ReduceKind kind) {
 
 }  // namespace
 
-CombineFn FindCombine(uint8_t dtype, program::ReduceKind kind) {
+CombineFn FindCombine(DType dtype, program::ReduceKind kind) {
   CombineFn found = nullptr;
   WithElement(dtype,
               [&](auto element) { found = Find<decltype(element)>(kind); });

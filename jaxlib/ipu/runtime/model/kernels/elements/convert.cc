@@ -2,7 +2,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/half.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -38,39 +38,39 @@ Halves ToBf16(const Floats& x) { return Narrow(Bf16Bits(x)); }
 
 }  // namespace
 
-ConvertFn FindLoad(uint8_t dtype) {
+ConvertFn FindLoad(DType dtype) {
   switch (dtype) {
-    case program::kBool:
-    case program::kU8:
+    case DType::kBool:
+    case DType::kU8:
       return kCast<uint8_t, uint32_t>;
-    case program::kU16:
+    case DType::kU16:
       return kCast<uint16_t, uint32_t>;
-    case program::kI8:
+    case DType::kI8:
       return kCast<int8_t, int32_t>;
-    case program::kI16:
+    case DType::kI16:
       return kCast<int16_t, int32_t>;
-    case program::kF16:
+    case DType::kF16:
       return Run<uint16_t, float, FromF16>;
-    case program::kBF16:
+    case DType::kBF16:
       return Run<uint16_t, float, FromBf16>;
     default:
       return nullptr;
   }
 }
 
-ConvertFn FindStore(uint8_t dtype) {
+ConvertFn FindStore(DType dtype) {
   switch (dtype) {
-    case program::kBool:
+    case DType::kBool:
       return Run<uint32_t, uint8_t, ToBool>;
-    case program::kI8:
-    case program::kU8:
+    case DType::kI8:
+    case DType::kU8:
       return kCast<uint32_t, uint8_t>;
-    case program::kI16:
-    case program::kU16:
+    case DType::kI16:
+    case DType::kU16:
       return kCast<uint32_t, uint16_t>;
-    case program::kF16:
+    case DType::kF16:
       return Run<float, uint16_t, F16Bits>;
-    case program::kBF16:
+    case DType::kBF16:
       return Run<float, uint16_t, ToBf16>;
     default:
       return nullptr;

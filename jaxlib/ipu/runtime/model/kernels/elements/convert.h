@@ -6,16 +6,18 @@
 
 #include <cstdint>
 
+#include "jaxlib/ipu/runtime/support/dtype.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 
 using ConvertFn = void (*)(const void* from, void* to, int64_t n);
 
 // Converts elements of `dtype` to its register type (program::RegisterTypeOf).
 // Null if the two are the same.
-ConvertFn FindLoad(uint8_t dtype);
+ConvertFn FindLoad(DType dtype);
 
 // The inverse: integers are truncated, floats rounded to nearest, ties to even.
-ConvertFn FindStore(uint8_t dtype);
+ConvertFn FindStore(DType dtype);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -74,7 +74,7 @@ void Store(const T* __restrict from, int64_t n, char* to, int64_t stride) {
 }  // namespace
 
 template <typename T>
-LoadRun<T> LoadRunOf(uint8_t dtype) {
+LoadRun<T> LoadRunOf(DType dtype) {
   LoadRun<T> run = nullptr;
   WithElement(dtype, [&]<typename From>(From) {
     if constexpr (std::is_integral_v<From> || std::is_floating_point_v<T>) {
@@ -85,7 +85,7 @@ LoadRun<T> LoadRunOf(uint8_t dtype) {
 }
 
 template <typename T>
-StoreRun<T> StoreRunOf(uint8_t dtype) {
+StoreRun<T> StoreRunOf(DType dtype) {
   StoreRun<T> run = nullptr;
   WithElement(dtype, [&]<typename Result>(Result) {
     constexpr bool kStores =

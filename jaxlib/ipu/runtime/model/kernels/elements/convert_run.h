@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "jaxlib/ipu/runtime/support/dtype.h"
+
 #ifndef IPU_SIMD_NS
 #error "Kernel sources are compiled once per instruction set, see factories.h"
 #endif
@@ -28,9 +30,9 @@ using StoreRun = void (*)(const T* from, int64_t n, char* to, int64_t stride);
 // two's complement. Returns null if there is no conversion to T (a float to an
 // integer) or from it (an integer to a float, or to a wider integer).
 template <typename T>
-LoadRun<T> LoadRunOf(uint8_t dtype);
+LoadRun<T> LoadRunOf(DType dtype);
 template <typename T>
-StoreRun<T> StoreRunOf(uint8_t dtype);
+StoreRun<T> StoreRunOf(DType dtype);
 
 // The one of the four types that represents register type T.
 template <typename T>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -42,33 +42,33 @@ using ValueOf =
 // Calls f with a default value of the element type. Returns false if `dtype` is
 // not an element type.
 template <typename F>
-bool WithElement(uint8_t dtype, const F& f) {
+bool WithElement(DType dtype, const F& f) {
   switch (dtype) {
-    case program::kBool:
+    case DType::kBool:
       return f(bool{}), true;
-    case program::kI8:
+    case DType::kI8:
       return f(int8_t{}), true;
-    case program::kI16:
+    case DType::kI16:
       return f(int16_t{}), true;
-    case program::kI32:
+    case DType::kI32:
       return f(int32_t{}), true;
-    case program::kI64:
+    case DType::kI64:
       return f(int64_t{}), true;
-    case program::kU8:
+    case DType::kU8:
       return f(uint8_t{}), true;
-    case program::kU16:
+    case DType::kU16:
       return f(uint16_t{}), true;
-    case program::kU32:
+    case DType::kU32:
       return f(uint32_t{}), true;
-    case program::kU64:
+    case DType::kU64:
       return f(uint64_t{}), true;
-    case program::kF16:
+    case DType::kF16:
       return f(Half{}), true;
-    case program::kF32:
+    case DType::kF32:
       return f(float{}), true;
-    case program::kF64:
+    case DType::kF64:
       return f(double{}), true;
-    case program::kBF16:
+    case DType::kBF16:
       return f(BFloat{}), true;
   }
   return false;

@@ -31,7 +31,7 @@ class Gemm {
  public:
   // LoadRunOf<T> and StoreRunOf<T> must support the element types. `native` is
   // the element type that equals T.
-  Gemm(const Product& product, uint8_t native);
+  Gemm(const Product& product, DType native);
 
   void Run(const char* lhs, const char* rhs, char* result,
            ThreadPool& threads) const;

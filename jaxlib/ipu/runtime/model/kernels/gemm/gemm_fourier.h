@@ -39,7 +39,7 @@ class FourierProduct {
   // Returns null if neither operand is a constant Fourier matrix, or if fast
   // transforms do not support the length, the types or the result's layout.
   static std::shared_ptr<const FourierProduct> Make(const NormalProduct& p,
-                                                    uint8_t native);
+                                                    DType native);
 
   void Run(const char* lhs, const char* rhs, char* result,
            ThreadPool& threads) const;
@@ -50,7 +50,7 @@ class FourierProduct {
   // A product of fewer terms is as fast as a transform.
   static constexpr int64_t kShortest = 8, kLongest = 256;
 
-  FourierProduct(const NormalProduct& p, bool lhs, uint8_t native,
+  FourierProduct(const NormalProduct& p, bool lhs, DType native,
                  const FourierMatrix& f, int64_t matrices);
 
   // How many consecutive matrices of the batch form a transform's matrix: 2 if
@@ -96,7 +96,7 @@ class FourierProduct {
 
 template <typename T>
 std::shared_ptr<const FourierProduct<T>> FourierProduct<T>::Make(
-    const NormalProduct& p, uint8_t native) {
+    const NormalProduct& p, DType native) {
   if (p.k < kShortest || p.k > 2 * kLongest || p.batch * p.m * p.n == 0 ||
       p.adds || p.result.dtype != native || p.result.column.stride() != 1) {
     return nullptr;
@@ -156,7 +156,7 @@ int64_t FourierProduct<T>::StepOf(const Axis& axis, int64_t first,
 
 template <typename T>
 FourierProduct<T>::FourierProduct(const NormalProduct& p, bool lhs,
-                                  uint8_t native, const FourierMatrix& f,
+                                  DType native, const FourierMatrix& f,
                                   int64_t matrices)
     : f_(f),
       lhs_(lhs),

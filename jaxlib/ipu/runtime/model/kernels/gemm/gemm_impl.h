@@ -37,7 +37,7 @@ struct Gemm<T>::Grid {
 };
 
 template <typename T>
-Gemm<T>::Gemm(const Product& product, uint8_t native)
+Gemm<T>::Gemm(const Product& product, DType native)
     : p_(product), small_(ByColumns(p_)) {
   lhs_native_ = p_.lhs.dtype == native;
   rhs_native_ = p_.rhs.dtype == native;

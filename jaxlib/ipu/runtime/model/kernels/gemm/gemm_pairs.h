@@ -16,14 +16,14 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
 
 // Whether all values of the type fit into signed 16-bit integers.
-inline bool IsShort(uint8_t dtype) {
-  return dtype == program::kBool || dtype == program::kI8 ||
-         dtype == program::kU8 || dtype == program::kI16;
+inline bool IsShort(DType dtype) {
+  return dtype == DType::kBool || dtype == DType::kI8 || dtype == DType::kU8 ||
+         dtype == DType::kI16;
 }
 
 // c + low(a) * low(b) + high(a) * high(b), with signed 16-bit halves.
@@ -134,9 +134,9 @@ inline bool PackPairs(const Matrix& matrix, const char* from, IndexRange rows,
       PackPairsOfRows(matrix, items, rows, k, to, step);
     }
   };
-  if (matrix.dtype == program::kI16) {
+  if (matrix.dtype == DType::kI16) {
     pack(int16_t{});
-  } else if (matrix.dtype == program::kI8) {
+  } else if (matrix.dtype == DType::kI8) {
     pack(int8_t{});
   } else {
     pack(uint8_t{});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_axis.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -18,7 +19,7 @@ struct ProductLoop {
 };
 
 struct ElementType {
-  uint8_t dtype;
+  DType dtype;
   uint32_t item_size;              // bytes
   const char* constant = nullptr;  // see View
 };
@@ -34,7 +35,7 @@ struct Product {
 // One matrix of a product. An operand's rows are indexed by m or n and its
 // columns by k; the result's rows by m and its columns by n.
 struct Matrix {
-  uint8_t dtype;
+  DType dtype;
   uint32_t item_size;
   const char* constant;
   Axis batch, row, column;

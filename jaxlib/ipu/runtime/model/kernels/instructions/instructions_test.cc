@@ -164,7 +164,7 @@ TEST_P(MapTest, NarrowIntegersWrap) {
   code.map.outputs = {code.Add(Opcode::kWrapI8, RegisterType::kI32, {product})};
   std::vector<int8_t> a(300), found(300);
   for (int i = 0; i < 300; ++i) a[i] = static_cast<int8_t>(i);
-  const Operand dense = Strided(0, program::kI8, {300}, {1});
+  const Operand dense = Strided(0, DType::kI8, {300}, {1});
   Setting setting{{300}, {dense}, {dense}};
   setting.results[0].view.base = 1;
   RunMap(table(), setting, code.map, {a.data(), found.data()});
@@ -181,8 +181,8 @@ TEST_P(MapTest, Bfloat16RoundsToNearestEven) {
   std::vector<uint16_t> found(a.size());
   const auto n = static_cast<int64_t>(a.size());
   Setting setting{{n},
-                  {Strided(0, program::kF32, {n}, {1})},
-                  {Strided(1, program::kBF16, {n}, {1})}};
+                  {Strided(0, DType::kF32, {n}, {1})},
+                  {Strided(1, DType::kBF16, {n}, {1})}};
   RunMap(table(), setting, code.map, {a.data(), found.data()});
   EXPECT_EQ(found[0], 0x3f80);
   EXPECT_EQ(found[1], 0x3f82);

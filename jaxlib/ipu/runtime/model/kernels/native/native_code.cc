@@ -8,8 +8,8 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -307,16 +307,16 @@ class Compiler {
     const Source& source = *v.source;
     const Address at = At({0, &source}, source.iterator.item_size());
     switch (source.dtype) {
-      case program::kBool:
-      case program::kU8:
+      case DType::kBool:
+      case DType::kU8:
         return LoadNarrow(x86::kExtendU8, 1, reg, at);
-      case program::kI8:
+      case DType::kI8:
         return LoadNarrow(x86::kExtendI8, 1, reg, at);
-      case program::kU16:
+      case DType::kU16:
         return LoadNarrow(x86::kExtendU16, 2, reg, at);
-      case program::kI16:
+      case DType::kI16:
         return LoadNarrow(x86::kExtendI16, 2, reg, at);
-      case program::kF16: {
+      case DType::kF16: {
         if (!v.moved) return LoadNarrow(x86::kFromF16, 2, reg, at);
         LoadNarrow(x86::kExtendU16, 2, reg, at);
         const int bits = emit_.NewRegister();
@@ -324,7 +324,7 @@ class Compiler {
         emit_.FromF16(reg, bits);
         return emit_.Free(bits);
       }
-      case program::kBF16:
+      case DType::kBF16:
         LoadNarrow(x86::kExtendU16, 2, reg, at);
         return emit_.Shift(x86::kLeft, 4, reg, reg, 16);
       default:
@@ -335,10 +335,10 @@ class Compiler {
   void StoreValue(const NativeValue& v, int value) {
     const int reg = Get(value);
     const uint32_t item =
-        v.stored_dtype ? program::ItemSize(v.stored_dtype) : v.width;
+        v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
     const Address at = At({v.stored, nullptr}, item);
     switch (v.stored_dtype) {
-      case program::kBool: {
+      case DType::kBool: {
         const int flag = emit_.NewRegister();
         const Mask mask = emit_.NewMask(4);
         emit_.Test(mask, reg);
@@ -351,18 +351,18 @@ class Compiler {
         }
         return emit_.Free(flag);
       }
-      case program::kI8:
-      case program::kU8:
+      case DType::kI8:
+      case DType::kU8:
         return StoreNarrow(1, reg, at);
-      case program::kI16:
-      case program::kU16:
+      case DType::kI16:
+      case DType::kU16:
         return StoreNarrow(2, reg, at);
-      case program::kF16:
+      case DType::kF16:
         if (!v.moved) return StoreF16(reg, at);
         [[fallthrough]];
-      case program::kBF16: {
+      case DType::kBF16: {
         const int bits = emit_.NewRegister();
-        if (v.stored_dtype == program::kF16) {
+        if (v.stored_dtype == DType::kF16) {
           emit_.F16Bits(bits, reg);
         } else {
           emit_.Bf16Bits(bits, reg, v.moved);

@@ -10,7 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -26,7 +26,7 @@ constexpr double kNativeShare = 0.3;
 class Maker {
  public:
   Maker(std::span<const Instruction* const> instructions,
-        const std::vector<uint8_t>& stored, bool whole, Plan& plan)
+        const std::vector<DType>& stored, bool whole, Plan& plan)
       : instructions_(instructions),
         stored_(stored),
         whole_(whole),
@@ -63,7 +63,7 @@ class Maker {
     for (size_t j = 0; j < stores_elements_.size(); ++j) {
       if (!stores_elements_[j]) continue;
       plan_.outputs[j].elements = true;
-      plan_.outputs[j].width = program::ItemSize(stored_[j]);
+      plan_.outputs[j].width = ItemSize(stored_[j]);
     }
   }
 
@@ -172,7 +172,8 @@ class Maker {
       if (in_slot) native.slots.push_back(v.slot);
       if (v.stored < 0) continue;
       native.slots.push_back(static_cast<uint16_t>(v.stored));
-      for (size_t j = 0; j < plan_.outputs.size() && v.stored_dtype; ++j) {
+      for (size_t j = 0;
+           j < plan_.outputs.size() && v.stored_dtype != DType::kNone; ++j) {
         if (plan_.outputs[j].slot == v.stored) stores_elements_[j] = true;
       }
     }
@@ -219,23 +220,23 @@ class Maker {
         [slot](const Output& o) { return o.slot == slot && o.moved; });
   }
 
-  // The element type as which an output can be stored directly; 0 if none.
-  uint8_t StoredType(size_t k, uint16_t slot) const {
-    if (Outputs(slot) != 1) return 0;
+  // The element type as which an output can be stored directly; kNone if none.
+  DType StoredType(size_t k, uint16_t slot) const {
+    if (Outputs(slot) != 1) return DType::kNone;
     for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
-      if (Reads(later, slot)) return 0;
+      if (Reads(later, slot)) return DType::kNone;
     }
     for (size_t j = 0; j < plan_.outputs.size(); ++j) {
       const Output& output = plan_.outputs[j];
       if (output.slot != slot || output.way != Output::kDirect) continue;
-      const uint8_t dtype = stored_[j];
-      return dtype != 0 && FindStore(dtype) != nullptr ? dtype : 0;
+      const DType dtype = stored_[j];
+      return FindStore(dtype) != nullptr ? dtype : DType::kNone;
     }
-    return 0;
+    return DType::kNone;
   }
 
   const std::span<const Instruction* const> instructions_;
-  const std::vector<uint8_t>& stored_;
+  const std::vector<DType>& stored_;
   const bool whole_;
   Plan& plan_;
   // For each step, the operands that machine code reads from memory.
@@ -257,7 +258,7 @@ void RunNative(const Step& s, const Frame& f) {
 }
 
 void MakeNative(std::span<const Instruction* const> instructions,
-                const std::vector<uint8_t>& stored, bool whole, Plan* plan) {
+                const std::vector<DType>& stored, bool whole, Plan* plan) {
   Maker(instructions, stored, whole, *plan).Run();
 }
 

@@ -19,11 +19,11 @@ void RunNative(const Step& s, const Frame& f);
 
 // `instructions[k]` is what step k of the plan computes, null for sources.
 // `stored[j]` is the element type of output j if it may be stored as dense
-// elements, otherwise 0. `whole` promises that an iteration space that fits
+// elements, otherwise kNone. `whole` promises that an iteration space that fits
 // into one block is never divided into smaller ones. Leaves the plan unchanged
 // if nothing can be compiled.
 void MakeNative(std::span<const program::Instruction* const> instructions,
-                const std::vector<uint8_t>& stored, bool whole, Plan* plan);
+                const std::vector<DType>& stored, bool whole, Plan* plan);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

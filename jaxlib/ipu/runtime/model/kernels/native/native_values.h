@@ -30,7 +30,7 @@ struct NativeValue {
   int operands[3] = {-1, -1, -1};      // kComputed: indices of values
   int last_use = -1;                   // the last value that reads this one
   int stored = -1;                     // the slot that it is stored to
-  uint8_t stored_dtype = 0;            // ... as elements; 0: as register values
+  DType stored_dtype = DType::kNone;   // ... as elements; kNone: as registers
   bool moved = true;  // loaded and stored without arithmetic in between: keeps
                       // the bits of a NaN
 };

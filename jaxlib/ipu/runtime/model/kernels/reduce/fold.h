@@ -30,7 +30,7 @@ struct FoldInput {
 struct FoldOutput {
   char* data;
   int64_t stride;
-  uint8_t dtype;
+  DType dtype;
 };
 
 // A row of windows, each folded on its own.
@@ -69,8 +69,8 @@ const Fold* FoldOf(program::ReduceKind kind);
 // Folds that do the work of a simple register program while loading elements:
 // widening f16 and bf16 to f32, and squaring floats. Null if there is none for
 // the element type and the kind.
-const Fold* FoldOfHalves(uint8_t dtype, program::ReduceKind kind);
-const Fold* FoldOfSquares(uint8_t dtype, program::ReduceKind kind);
+const Fold* FoldOfHalves(DType dtype, program::ReduceKind kind);
+const Fold* FoldOfSquares(DType dtype, program::ReduceKind kind);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -198,10 +198,8 @@ class ArgFold {
     const StoreRun<Stored> store_value = StoreRunOf<Stored>(outputs[0].dtype);
     const StoreRun<uint64_t> store_index =
         StoreRunOf<uint64_t>(outputs[1].dtype);
-    const int64_t value_step =
-        outputs[0].stride * program::ItemSize(outputs[0].dtype);
-    const int64_t index_step =
-        outputs[1].stride * program::ItemSize(outputs[1].dtype);
+    const int64_t value_step = outputs[0].stride * ItemSize(outputs[0].dtype);
+    const int64_t index_step = outputs[1].stride * ItemSize(outputs[1].dtype);
     constexpr int64_t kBlock = 128;
     Stored values[kBlock];
     uint64_t indices[kBlock];

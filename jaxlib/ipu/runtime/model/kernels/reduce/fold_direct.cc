@@ -2,7 +2,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/reduce/fold.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/fold_monoid.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -25,18 +25,18 @@ const Fold* HalvesOf(ReduceKind kind) {
 
 }  // namespace
 
-const Fold* FoldOfHalves(uint8_t dtype, ReduceKind kind) {
-  if (dtype == program::kF16) return HalvesOf<F16Elements>(kind);
-  if (dtype == program::kBF16) return HalvesOf<Bf16Elements>(kind);
+const Fold* FoldOfHalves(DType dtype, ReduceKind kind) {
+  if (dtype == DType::kF16) return HalvesOf<F16Elements>(kind);
+  if (dtype == DType::kBF16) return HalvesOf<Bf16Elements>(kind);
   return nullptr;
 }
 
-const Fold* FoldOfSquares(uint8_t dtype, ReduceKind kind) {
+const Fold* FoldOfSquares(DType dtype, ReduceKind kind) {
   if (kind != ReduceKind::kSum) return nullptr;
-  if (dtype == program::kF32) {
+  if (dtype == DType::kF32) {
     return MonoidFold<float, Sum, Squares<float>>::Get();
   }
-  if (dtype == program::kF64) {
+  if (dtype == DType::kF64) {
     return MonoidFold<double, Sum, Squares<double>>::Get();
   }
   return nullptr;

@@ -13,7 +13,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/reduce/fold_source.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/monoids.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -313,7 +313,7 @@ class MonoidFold {
     using Stored = RunOf<T>;
     const Total* totals = reinterpret_cast<const Total*>(from);
     const StoreRun<Stored> store = StoreRunOf<Stored>(output->dtype);
-    const int64_t step = output->stride * program::ItemSize(output->dtype);
+    const int64_t step = output->stride * ItemSize(output->dtype);
     constexpr int64_t kBlock = 256;
     Stored values[kBlock];
     for (int64_t i = 0; i < n; i += kBlock) {

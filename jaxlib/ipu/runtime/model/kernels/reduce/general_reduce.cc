@@ -20,14 +20,14 @@ using program::RegisterType;
 
 constexpr int64_t kInitSize = 8;  // bytes per output in Reduce::init
 
-using StoreFunction = void (*)(const char*, int64_t, uint8_t, char*, int64_t);
+using StoreFunction = void (*)(const char*, int64_t, DType, char*, int64_t);
 
 // Stores register values as elements; null if the type cannot be stored so.
-StoreFunction StoreOf(RegisterType type, uint8_t dtype) {
+StoreFunction StoreOf(RegisterType type, DType dtype) {
   return WithRegister(type, [dtype]<typename T>(T) -> StoreFunction {
     using Run = RunOf<T>;
     if (StoreRunOf<Run>(dtype) == nullptr) return nullptr;
-    return [](const char* from, int64_t n, uint8_t to_dtype, char* to,
+    return [](const char* from, int64_t n, DType to_dtype, char* to,
               int64_t stride) {
       StoreRunOf<Run>(to_dtype)(reinterpret_cast<const Run*>(from), n, to,
                                 stride);

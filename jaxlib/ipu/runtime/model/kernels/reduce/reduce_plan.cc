@@ -7,7 +7,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -24,7 +24,7 @@ using program::ReduceKind;
 using program::RegisterType;
 
 // Whether values of a register type can be stored as elements of a type.
-bool Stores(RegisterType type, uint8_t dtype) {
+bool Stores(RegisterType type, DType dtype) {
   return WithRegister(type, [dtype]<typename T>(T) {
     return StoreRunOf<RunOf<T>>(dtype) != nullptr;
   });
@@ -52,7 +52,7 @@ DirectFold FindDirectFold(const program::RegisterCode& code,
                       last.values[1] == 0;
   const Instruction& load = square ? code.code[0] : last;
   if (load.op != Opcode::kLoad) return {};
-  const uint8_t dtype = set.operands[load.imm].view.dtype;
+  const DType dtype = set.operands[load.imm].view.dtype;
   if (program::RegisterTypeOf(dtype) != load.type) return {};
   const Fold* fold = square                       ? FoldOfSquares(dtype, kind)
                      : FindLoad(dtype) == nullptr ? FindFold(load.type, kind)

@@ -103,7 +103,7 @@ class Planner {
   void ReleaseOperands(uint16_t value);
   Status EmitAll();
   void PlaceOutputs();
-  std::vector<uint8_t> StoredTypes() const;
+  std::vector<DType> StoredTypes() const;
   void FinishOutputs();
 
   bool MayOverwrite(size_t output, uint64_t operand) const;
@@ -128,11 +128,12 @@ Status Planner::CheckLoads() {
   if (!context_.operands) return Status();
   for (const Instruction& i : program_.code) {
     if (i.op != Opcode::kLoad) continue;
-    const uint8_t dtype = (*context_.operands)[i.imm].view.dtype;
+    const DType dtype = (*context_.operands)[i.imm].view.dtype;
     if (program::RegisterTypeOf(dtype) != i.type) {
       return DataLoss("malformed register program: operand " +
                       std::to_string(i.imm) + " of element type " +
-                      std::to_string(dtype) + " is loaded as register type " +
+                      std::to_string(Number(dtype)) +
+                      " is loaded as register type " +
                       std::to_string(static_cast<int>(i.type)));
     }
   }
@@ -186,7 +187,7 @@ void Planner::Classify() {
 }
 
 void Planner::FindMoved() {
-  std::vector<uint8_t> dtypes(context_.num_operands);
+  std::vector<DType> dtypes(context_.num_operands);
   for (size_t k = 0; k < dtypes.size() && context_.operands; ++k) {
     dtypes[k] = (*context_.operands)[k].view.dtype;
   }
@@ -378,9 +379,10 @@ void Planner::PlaceOutputs() {
   }
 }
 
-// The element types of outputs that are stored as dense elements; 0 for others.
-std::vector<uint8_t> Planner::StoredTypes() const {
-  std::vector<uint8_t> dtypes(plan_.outputs.size());
+// The element types of outputs that are stored as dense elements; kNone for
+// others.
+std::vector<DType> Planner::StoredTypes() const {
+  std::vector<DType> dtypes(plan_.outputs.size());
   if (context_.results == nullptr) return dtypes;
   for (size_t j = 0; j < dtypes.size(); ++j) {
     const Operand& result = (*context_.results)[j];

@@ -16,17 +16,17 @@ namespace ipu::model::IPU_SIMD_NS {
 // The parameters of a step that loads an operand or an index.
 struct Source {
   StridedIterator iterator;
-  ConvertFn convert;       // null if elements are register values
-  uint32_t width;          // bytes of a register value
-  uint8_t dtype = 0;       // of the elements
-  bool moved = true;       // see MovedValues
-  uint16_t home = 0;       // slot of this value's own buffer
-  int64_t period = 0;      // elements in a row that repeats, or in each row
-  bool pattern = false;    // home holds a period and a block, filled once
-  int64_t panel_rows = 0;  // transposed: rows in a panel
-  uint16_t panel = 0;      // slot of a PanelHeader and those rows
-  int64_t inner = 0;       // IOTA: consecutive elements with the same index
-  int64_t extent = 0;      // IOTA: number of indices
+  ConvertFn convert;           // null if elements are register values
+  uint32_t width;              // bytes of a register value
+  DType dtype = DType::kNone;  // of the elements
+  bool moved = true;           // see MovedValues
+  uint16_t home = 0;           // slot of this value's own buffer
+  int64_t period = 0;          // elements in a row that repeats, or in each row
+  bool pattern = false;        // home holds a period and a block, filled once
+  int64_t panel_rows = 0;      // transposed: rows in a panel
+  uint16_t panel = 0;          // slot of a PanelHeader and those rows
+  int64_t inner = 0;           // IOTA: consecutive elements with the same index
+  int64_t extent = 0;          // IOTA: number of indices
 };
 
 // The contents of a panel: the rows from this flat index on.

@@ -62,7 +62,7 @@ class Maker {
 
   std::vector<NativeValue> Values(size_t begin, size_t end) const {
     NativeValues values;
-    std::map<uint16_t, uint8_t> types;  // the element types of stored slots
+    std::map<uint16_t, DType> types;  // the element types of stored slots
     for (const TapeStep& s : steps_.subspan(begin, end - begin)) {
       int operands[3];
       const size_t count = NumOperands(s);

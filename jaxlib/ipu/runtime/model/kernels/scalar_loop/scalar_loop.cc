@@ -9,7 +9,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
-#include "jaxlib/ipu/runtime/program/dtype.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -72,7 +72,7 @@ TapeStep MakeCopy(uint32_t bytes, uint16_t d, uint16_t operand) {
   return made;
 }
 
-TapeStep MakeStore(uint8_t dtype, uint16_t d, uint16_t operand) {
+TapeStep MakeStore(DType dtype, uint16_t d, uint16_t operand) {
   TapeStep made = MakeStep(StoreItem, d, operand,
                            reinterpret_cast<uint64_t>(FindStore(dtype)));
   made.instruction = Same(program::RegisterTypeOf(dtype));
@@ -185,7 +185,7 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
         std::find_if(steps.begin(), steps.end(),
                      [value](const TapeStep& s) { return s.step.d == value; });
     const uint16_t target = Add({Slot::kMemory, to, nullptr});
-    if (dtype != 0) {
+    if (dtype != DType::kNone) {
       last.push_back(MakeStore(dtype, target, value));
     } else if (producer == steps.end() || slots_[value].kind == Slot::kMemory ||
                ReadLater(plan, steps, producer - steps.begin(), first, to)) {

@@ -36,7 +36,7 @@ struct Item {
 // The destination of a plan's output.
 struct ItemStore {
   Item to;
-  uint8_t dtype;  // 0: stored as register values, without conversion
+  DType dtype;  // kNone: stored as register values, without conversion
 };
 
 class Tape : public model::Tape {

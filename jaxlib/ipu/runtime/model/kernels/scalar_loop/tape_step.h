@@ -17,8 +17,8 @@ namespace ipu::model::IPU_SIMD_NS {
 struct TapeStep {
   Step step;
   program::Instruction instruction = kUnknown;
-  // For a CONVERT, the element type that it stores; 0 for register values.
-  uint8_t stored = 0;
+  // For a CONVERT, the element type that it stores; kNone for register values.
+  DType stored = DType::kNone;
 };
 
 // The locations of a tape's slots.
