@@ -122,7 +122,7 @@ def test_programs_that_fit_only_without_gaps_are_refused(
   limit = int(found[PLAIN]) + 8
   tight = tight_machine(tmp_path, bytes_per_tile=limit)
   with monkeypatch.context() as patch:
-    patch.setattr(pipeline, "active", lambda: tight)
+    patch.setattr(compiler, "active", lambda: tight)
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
       util.costs(ipu, f, x)
   message = str(caught.value)
