@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 APART = ("tile/", "program/", "check/", "reporting/steps.py")
 KINDS = {
   "Execute", "Copy", "HostCopy", "HostMove", "HostCallback", "Infeed",
-  "Outfeed", "PartitionId", "Collective", "Repeat", "While", "Switch", "Call",
+  "Outfeed", "PartitionId", "Collective", "Repeat", "While", "Switch",
   "ArgumentCopy",
 }  # fmt: skip
 
