@@ -26,11 +26,11 @@ _HEAD = """# Code
 
 <!-- written by: python -m benchmarks --code -->
 
-Executable code of the fullest tile of a GC200, before and after steps that
-repeat became functions (see *Outlining* in [internals.md](internals.md)), with
-the code and cycles that this costs or saves, and the seconds that compilation
-took. [code.py](../../benchmarks/code.py) has the programs and their budgets;
-a tile can hold 212,992 bytes of code.
+Executable code of the fullest tile of a GC200, its SRAM at its peak, cycles of
+a run and seconds of compilation, before and after steps that repeat became
+functions (see *Outlining* in [internals.md](internals.md)).
+[code.py](../../benchmarks/code.py) has the programs and the budgets that they
+ask for; a tile can hold 212,992 bytes of code.
 """
 
 
