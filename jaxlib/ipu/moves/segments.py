@@ -75,8 +75,10 @@ def count_segments(
 
 
 def _counts(*figures: int) -> SegmentCounts:
-  *numbers, whole, elements, even = figures
-  return SegmentCounts(*numbers, bool(whole), elements, bool(even))
+  segments, peers, length, per_block, block, whole, elements, even = figures
+  return SegmentCounts(
+    segments, peers, length, per_block, block, bool(whole), elements, bool(even)
+  )
 
 
 def contiguous(layout: Layout) -> int:

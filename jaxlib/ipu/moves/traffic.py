@@ -126,5 +126,8 @@ def traffic(
   alike = destination.layout.pairs_alike
   if not length:
     return Traffic(received, sent, alike, kept)
-  arriving, leaving = (Lines(*figures[i : i + 4], length) for i in (3, 7))
+  arriving, leaving = (
+    Lines(inner, inner_kept, outer, outer_kept, length)
+    for inner, inner_kept, outer, outer_kept in (figures[3:7], figures[7:])
+  )
   return Traffic(received, sent, alike, kept, arriving, leaving)
