@@ -1,0 +1,79 @@
+"""Machine code for chains of cheap instructions: every element type, and sizes
+that fill vectors, fall short of one, and leave a rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jax
+import jax.numpy as jnp
+
+SIZES = (1, 4, 7, 8, 37)
+INTEGERS = (
+  np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64,
+  np.uint64,
+)  # fmt: skip
+
+
+def of_integers(x, y):
+  compared = (x < y, x <= y, x == y, x != y, x > y, x >= y)
+  shifted = (x >> 3, x << 2, jax.lax.shift_right_arithmetic(x, y))
+  signs = (abs(x), ~x, -x, jnp.sign(x))
+  return (
+    *compared, *shifted, *signs,
+    jnp.minimum(x, y), jnp.maximum(x, y), x * y + x, x // 7, x % 7,
+    jnp.where(x > y, x - y, x ^ y), jnp.where(x > y, 1.5, 2.5),
+    x.astype(jnp.float32), x.astype(jnp.int64), x.astype(jnp.uint16),
+  )  # fmt: skip
+
+
+def of_floats(x, y):
+  compared = (x < y, x <= y, x == y, x != y, x > y, x >= y)
+  signs = (abs(x), -x, jnp.sign(x), jnp.floor(x), jnp.ceil(x))
+  return (
+    *compared, *signs, jnp.minimum(x, y), jnp.maximum(x, y), x + y,
+    jnp.clip(x, -0.5, y), jnp.where(x > y, x, -y), jnp.where(x > y, 1, 2),
+    x.astype(jnp.int32), x.astype(jnp.float16), x.astype(jnp.bfloat16),
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.__name__)
+def test_integers(check, dtype):
+  rng = np.random.default_rng(0)
+  info = np.iinfo(dtype)
+  edges = np.array([info.min, info.max, 0, 1, 7], dtype)
+  with jax.enable_x64(True):
+    for size in SIZES:
+      x, y = rng.integers(
+        info.min, info.max, (2, size), dtype=dtype, endpoint=True
+      )
+      x[: edges.size] = edges[:size]
+      check(of_integers, x, y, rtol=0)
+
+
+@pytest.mark.parametrize(
+  "dtype",
+  [np.float32, np.float64, jnp.float16, jnp.bfloat16],
+  ids=["f32", "f64", "f16", "bf16"],
+)
+def test_floats(check, dtype):
+  rng = np.random.default_rng(0)
+  edges = np.array([np.nan, np.inf, -np.inf, 0, -0.0], dtype)
+  with jax.enable_x64(True):
+    for size in SIZES:
+      x, y = rng.normal(0, 2, (2, size)).astype(dtype)
+      x[: edges.size] = edges[:size]
+      check(of_floats, x, y, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 11])
+def test_loops(check, size):
+  def step(i, x):
+    return jnp.where(i % 3 == 0, x * 1.01, x * 0.9 + 0.5)
+
+  def loop(x):
+    return jax.lax.fori_loop(0, 50, step, x)
+
+  # XLA:CPU may fuse a product and a sum.
+  check(loop, np.linspace(-3, 3, size, dtype=np.float32), rtol=1e-5)
