@@ -152,9 +152,8 @@ class Drawn {
            operands_.size() - 1);
     if (Below(3) > 0) return;
     Append(Opcode::kConst, program::RegisterTypeOf(dtype), {},
-           DrawBits(IsFloatDtype(dtype) && ItemSize(dtype) == 2
-                        ? static_cast<uint8_t>(DType::kF32)
-                        : dtype,
+           DrawBits(IsFloatDtype(dtype) && ItemSize(dtype) == 2 ? DType::kF32
+                                                                : dtype,
                     random_));
   }
 
@@ -189,7 +188,7 @@ class Drawn {
     if (!(s.types >> static_cast<int>(own) & 1)) return;
     std::vector<uint16_t> values;
     for (int k = 0; k < s.arity; ++k) {
-      const DType wanted = s.operands[k];
+      const uint8_t wanted = s.operands[k];
       const int value = Value(wanted == program::kOwnType ? own
                               : wanted == program::kSourceType
                                   ? type
