@@ -68,8 +68,7 @@ def test_a_long_run_ends(body):
   out = plugin_test_util.interrupted(
     GANG + FOREVER.replace("BODY", body), JAX_IPU_DEVICE_COUNT="4"
   )
-  assert "CANCELLED: Ctrl-C while devices ran a program together" in out
-  assert "interrupted" in out and out.endswith("[4. 4. 4. 4.]\n")
+  assert "interrupted\n[4. 4. 4. 4.]\n" in out
 
 
 def test_devices_that_wait_for_another_end():
@@ -99,5 +98,6 @@ print_sum()
 """,
     JAX_IPU_DEVICE_COUNT="4",
   )
+  assert "interrupted\n[4. 4. 4. 4.]\n" in out
+  # Of the host functions' tokens, which JAX waits for at the end.
   assert "CANCELLED: Ctrl-C while devices ran a program together" in out
-  assert "interrupted" in out and out.endswith("[4. 4. 4. 4.]\n")

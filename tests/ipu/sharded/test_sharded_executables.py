@@ -93,15 +93,8 @@ def test_a_report_of_devices_in_another_order(mesh):
   x = put(grid, np.ones((64, 4096), np.float32), "x")
   compiled = jax.jit(lambda x: x.sum(0)).lower(x).compile()
   cost = compiled.cost_analysis()["ipu link cycles"]
-  assert report.of(compiled).cost["ipu link cycles"] == cost > 0
-
-
-def test_executables_of_devices_in_another_order(mesh):
-  x = put(mesh("ipu", GRID, [4, 5, 6, 7, 0, 1, 2, 3]), X, "x", "y")
-  compiled = jax.jit(lambda x: x.sum(0)).lower(x).compile()
-  parts = pickle.loads(pickle.dumps(serialize_executable.serialize(compiled)))
-  loaded = serialize_executable.deserialize_and_load(*parts, backend="ipu")
-  np.testing.assert_array_equal(loaded(x), X.sum(0))
+  found = report.of(compiled).cost["ipu link cycles"]
+  assert found == pytest.approx(cost) and cost > 0
 
 
 def test_the_report_shows_links(mesh):

@@ -92,6 +92,9 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   }
   StatusOr<CompileOptions> options = ParseCompileOptions(options_bytes);
   IPU_PJRT_RETURN_IF_ERROR(options.status());
+  if (args->overridden_serialized_compile_options == nullptr) {
+    options->device_ids.clear();
+  }
   StatusOr<Devices> devices = SelectDevices(args->client, *options);
   IPU_PJRT_RETURN_IF_ERROR(devices.status());
   StatusOr<ExecutablePtr> executable =
