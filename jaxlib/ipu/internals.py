@@ -794,14 +794,14 @@ def allow_inlining(register: Any, context: Any) -> None:
 
 
 @uses(
-  "jax._src.xla_bridge.get_backend",
   "jaxlib._jax.CompileOptions",
+  "jax._src.xla_bridge.get_backend",
   lost="python -m jaxlib.ipu replay does nothing",
   users=True,
 )
 def compile_for(
-  get_backend: Any,
   options_class: Any,
+  get_backend: Any,
   platform: str,
   code: bytes,
   serialized: bytes,
@@ -827,19 +827,16 @@ def compile_for(
 
 @uses(
   "jax.device_put",
-  "jax._src.xla_bridge.get_backend",
   lost="python -m jaxlib.ipu replay does not run programs",
   users=True,
 )
 def run_on(
   put: Any,
-  get_backend: Any,
-  platform: str,
   executable: Any,
   arguments: list[np.ndarray],
 ) -> list[np.ndarray]:
-  """Runs an executable of `compile_for` on the platform's first device."""
-  device = get_backend(platform).local_devices()[0]
+  """Runs an executable of `compile_for` on its device."""
+  (device,) = executable.local_devices()
   placed = [put(argument, device) for argument in arguments]
   results = executable.execute_sharded(placed)
   parts = results.disassemble_into_single_device_arrays()

@@ -68,12 +68,12 @@ def _run(program: Path) -> str:
   assert state.module is not None
   arguments = _draw(state.module.signature[0])
   try:
-    got = internals.run_on("ipu", on_ipu, arguments)
+    got = internals.run_on(on_ipu, arguments)
   except Exception as error:
     return f"does not run: {error}"
   try:
     on_cpu = internals.compile_for("cpu", code, b"")
-    expected = internals.run_on("cpu", on_cpu, arguments)
+    expected = internals.run_on(on_cpu, arguments)
   except Exception:
     return ""  # uses what XLA:CPU does not have
   return _difference(got or (), expected or ())

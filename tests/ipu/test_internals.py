@@ -63,6 +63,18 @@ try:
   jax.config.update("jax_ipu_device_count", 2)
 except (RuntimeError, AttributeError):
   pass  # it comes too late, or is what is lost
+class Failing:
+  def local_devices(self):
+    raise OSError
+for use, *given in (
+  (internals.read_profile, b""),
+  (internals.compile_for, "cpu", b"", b""),
+  (internals.run_on, Failing(), []),
+):
+  try:
+    use(*given)
+  except Exception:
+    pass  # no profile, no module, no executable
 print(jax.jit(lambda x: x + 1)(x))
 """
 PATCH = """

@@ -49,6 +49,9 @@ GOOD = [
   ),
   ({"TF_POPLAR_FLAGS": "--use_ipu_model=true"}, {"use_model": True}),
   ({"TF_POPLAR_FLAGS": "--log_cycle_count=0"}, {"logged_tile": 0}),
+  ({"TF_POPLAR_FLAGS": "--show_progress_bar"}, {"progress_bar": True}),
+  ({"TF_POPLAR_FLAGS": "--show_progress_bar=auto"}, {"progress_bar": None}),
+  ({"TF_POPLAR_FLAGS": "--noshow_progress_bar"}, {"progress_bar": False}),
   (
     {
       "POPLAR_ENGINE_OPTIONS": '{"autoReport.all": "true",'
@@ -105,6 +108,7 @@ BAD = [
   ("TF_CPP_MIN_LOG_LEVEL", "x", "integer >= 0"),
   ("TF_POPLAR_FLAGS", "--ipu_model_tiles=x", "--ipu_model_tiles"),
   ("TF_POPLAR_FLAGS", "--use_ipu_model=x", "--use_ipu_model"),
+  ("TF_POPLAR_FLAGS", "--show_progress_bar=x", "--show_progress_bar"),
   ("TF_POPLAR_FLAGS", "--log_cycle_count=all", "--log_cycle_count"),
   ("TF_POPLAR_FLAGS", "--log_cycle_count=1472", "-1 to 1471"),
   ("TF_POPLAR_FLAGS", '--use_ipu_model="', "No closing quotation"),
@@ -123,6 +127,8 @@ BAD = [
     "a number from 0 to 1",
   ),
   ("PVTI_OPTIONS", "true", "JSON object"),
+  ("PVTI_OPTIONS", '{"enable": "x"}', "true or false"),
+  ("PVTI_OPTIONS", '{"directory": ""}', "a folder"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": 7}', "true or false"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
   ("JAX_IPU_DUMP_TO", "a\0b", "a folder"),
@@ -272,7 +278,11 @@ def test_precedence():
       "--max_compilation_threads",
     ),
     ("POPLAR_ENGINE_OPTIONS", '{"opt.fast": 1}', "opt.fast"),
-    ("PVTI_OPTIONS", '{"colour": 1}', "known: enable, directory"),
+    (
+      "PVTI_OPTIONS",
+      '{"enable": false, "colour": 1}',
+      "known: enable, directory",
+    ),
     ("JAX_IPU_NUM_TILES", "4", "did you mean JAX_IPU_MODEL_NUM_TILES?"),
     ("JAX_IPU_DEVICES_COUNT", "", "did you mean JAX_IPU_DEVICE_COUNT?"),
     ("JAX_IPU_XYZZY", "4", "known: JAX_IPU_USE_MODEL, "),
