@@ -20,7 +20,7 @@ class Writer {
  public:
   template <typename T>
   void Put(const T& value) {
-    if constexpr (std::is_arithmetic_v<T>) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
     } else if constexpr (requires { value.size(); }) {
       Put(static_cast<uint64_t>(value.size()));
