@@ -98,13 +98,13 @@ StoreRun<T> StoreRunOf(DType dtype) {
   return run;
 }
 
-template LoadRun<float> LoadRunOf<float>(uint8_t);
-template LoadRun<double> LoadRunOf<double>(uint8_t);
-template LoadRun<uint32_t> LoadRunOf<uint32_t>(uint8_t);
-template LoadRun<uint64_t> LoadRunOf<uint64_t>(uint8_t);
-template StoreRun<float> StoreRunOf<float>(uint8_t);
-template StoreRun<double> StoreRunOf<double>(uint8_t);
-template StoreRun<uint32_t> StoreRunOf<uint32_t>(uint8_t);
-template StoreRun<uint64_t> StoreRunOf<uint64_t>(uint8_t);
+template LoadRun<float> LoadRunOf<float>(DType);
+template LoadRun<double> LoadRunOf<double>(DType);
+template LoadRun<uint32_t> LoadRunOf<uint32_t>(DType);
+template LoadRun<uint64_t> LoadRunOf<uint64_t>(DType);
+template StoreRun<float> StoreRunOf<float>(DType);
+template StoreRun<double> StoreRunOf<double>(DType);
+template StoreRun<uint32_t> StoreRunOf<uint32_t>(DType);
+template StoreRun<uint64_t> StoreRunOf<uint64_t>(DType);
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -70,8 +70,9 @@ bool WithElement(DType dtype, const F& f) {
       return f(double{}), true;
     case DType::kBF16:
       return f(BFloat{}), true;
+    default:
+      return false;
   }
-  return false;
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS
