@@ -36,6 +36,11 @@ class Reader {
             return info;
           },
           step.value));
+      // A function's steps follow its call, as the loader inlines them.
+      if (const auto* call = std::get_if<program::Call>(&step.value)) {
+        for (StepInfo& info : Read(call->body))
+          infos.push_back(std::move(info));
+      }
     }
     return infos;
   }
@@ -69,6 +74,9 @@ class Reader {
   }
   void Fill(const program::Copy& s, StepInfo& info) {
     Cost(s, Kind::kExchange, "exchange", info);
+  }
+  void Fill(const program::Call& s, StepInfo& info) {
+    Cost(s, Kind::kCompute, "call", info);
   }
   void Fill(const program::PartitionId& s, StepInfo& info) {
     Cost(s, Kind::kCompute, "partition id", info);
