@@ -274,7 +274,7 @@ void Planner::FoldConstant(uint16_t at) {
   const uint64_t zero = 0;
   values_[at].place = builder_.NewConstant(&zero, 8);
   Step step{};
-  step.imm = i.imm;
+  step.payload = i.imm;
   char* slots[4] = {builder_.ConstantBytes(values_[at].place)};
   int k = 0;
   for (uint16_t value : i.operands()) {
@@ -296,7 +296,7 @@ Status Planner::Emit(uint16_t at) {
         "no step for opcode " + std::to_string(static_cast<int>(i.op)) +
         " of register type " + std::to_string(static_cast<int>(i.type)));
   }
-  pending.step.imm = i.imm;
+  pending.step.payload = i.imm;
   pending.instruction = &i;
   const bool hoisted = value.rate != Rate::kBlock;
   pending.rate = value.rate;
@@ -371,7 +371,7 @@ void Planner::PlaceOutputs() {
     if (!overwritten) continue;
     PendingStep copy;
     copy.step.fn = CopyBlock;
-    copy.step.imm = WidthOf(at);
+    copy.step.payload = uint64_t{WidthOf(at)};
     copy.operands[0] = value.place;
     copy.d = builder_.NewRegister(WidthOf(at));
     output_places_[j].value = copy.d;
