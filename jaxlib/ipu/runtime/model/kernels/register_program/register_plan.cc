@@ -27,13 +27,11 @@ constexpr int64_t kShortestWideRow = 128;
 
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
-// Whether a result may be stored over an operand. The arena and the constants
-// (bases 0 and 1) share no storage with other bases. Arguments and results
-// (bases 2 and up) may, as a result may take the memory of a donated argument;
-// a kernel does not know which, so any two of them are taken to do so.
+// Whether a result may be stored over an operand. Within one base, the offsets
+// tell.
 bool MayShare(const View& operand, const View& result) {
   if (operand.base == result.base) return operand.offset == result.offset;
-  return operand.base >= 2 && result.base >= 2;
+  return MayAlias(operand.base, result.base);
 }
 
 // Replaces values that are aliases of others: bitcasts, and repeated loads of
