@@ -62,7 +62,7 @@ KINDS = {
 
 def asks_for_kinds(tree: ast.AST) -> list[int]:
   """The lines on which a kind of step, or its name as a string, is used for
-  anything but to make one, as a base class, to call its method, or as a type."""
+  anything but to make one, as a base class, for its method or as a type."""
   fine = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Call):
