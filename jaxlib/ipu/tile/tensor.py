@@ -18,6 +18,11 @@ from jaxlib.ipu.program import schema
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
   """Row-major strides in elements."""
+  return _dense_strides(tuple(shape))
+
+
+@functools.lru_cache(maxsize=4096)
+def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
   strides = []
   step = 1
   for extent in reversed(shape):

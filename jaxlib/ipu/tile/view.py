@@ -6,6 +6,7 @@ nothing moves until a compute set needs the elements on other tiles.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -173,6 +174,8 @@ def adjoin(views: Sequence[View], dimension: int) -> View | None:
   return first._replace(shape=tuple(shape), strides=tuple(strides))
 
 
+# Each candidate of each reader asks for the same few.
+@functools.lru_cache(maxsize=4096)
 def as_in_memory(
   view: View, dims: tuple[int, ...]
 ) -> tuple[View, tuple[int, ...]]:
