@@ -153,11 +153,15 @@ def _copy(reduce: Any, operand: Any, point: Any) -> Any:
 
 
 def _zeros(type_: Any) -> Any:
-  zero = (
-    ir.FloatAttr.get(type_.element_type, 0.0)
-    if isinstance(type_.element_type, ir.FloatType)
-    else ir.IntegerAttr.get(type_.element_type, 0)
-  )
+  element = type_.element_type
+  if isinstance(element, ir.ComplexType):
+    # MLIR's Python bindings have no attributes of complex numbers.
+    part = _zeros(ir.RankedTensorType.get(type_.shape, element.element_type))
+    return ir.Operation.create(
+      "stablehlo.complex", [type_], [part, part]
+    ).result
+  is_float = isinstance(element, ir.FloatType)
+  zero = (ir.FloatAttr if is_float else ir.IntegerAttr).get(element, 0)
   value = ir.DenseElementsAttr.get_splat(type_, zero)
   return ir.Operation.create(
     "stablehlo.constant", [type_], [], {"value": value}

@@ -88,33 +88,43 @@ def _passes(body: Any, number: int) -> bool:
 def invariant(value: Any, loop: Any, body: Any) -> Callable[[], Any] | None:
   """What makes a value of a loop's body before the loop; None if it changes.
 
-  The operations that it needs are copied when the function is called.
+  The operations that it needs are copied, each once, when the function is
+  called.
   """
-  if isinstance(value.owner, ir.Block):
-    argument = ir.BlockArgument(value)
-    number = argument.arg_number
-    if argument.owner != body:
-      return lambda: value
-    if not _passes(body, number):
+  needed: set[Any] = set()
+  todo = [value]
+  for used in todo:
+    if isinstance(used.owner, ir.Block):
+      argument = ir.BlockArgument(used)
+      if argument.owner == body and not _passes(body, argument.arg_number):
+        return None
+      continue
+    operation = used.owner.operation
+    if operation in needed or not _is_inside(operation, body):
+      continue
+    name = operation.name.removeprefix("stablehlo.")
+    if operation.block != body or name in _FIXED or len(operation.regions):
       return None
-    return lambda: loop.operands[number]
-  operation = value.owner.operation
-  if not _is_inside(operation, body):
-    return lambda: value
-  name = operation.name.removeprefix("stablehlo.")
-  if operation.block != body or name in _FIXED or len(operation.regions):
-    return None
-  found = [invariant(v, loop, body) for v in operation.operands]
-  if None in found:
-    return None
-  index = list(operation.results).index(value)
+    needed.add(operation)
+    todo += operation.operands
 
   def make() -> Any:
-    operands = [f() for f in found if f is not None]
-    copy = operation.clone(ip=ir.InsertionPoint(loop)).operation
-    for i, operand in enumerate(operands):
-      copy.operands[i] = operand
-    return copy.results[index]
+    copies: dict[Any, Any] = {}  # by values of the body
+
+    def outside(inner: Any) -> Any:
+      if inner not in copies and isinstance(inner.owner, ir.Block):
+        argument = ir.BlockArgument(inner)
+        if argument.owner == body:
+          return loop.operands[argument.arg_number]
+      return copies.get(inner, inner)
+
+    for op in list(body.operations):
+      if op.operation in needed:
+        copy = op.operation.clone(ip=ir.InsertionPoint(loop)).operation
+        for i, operand in enumerate(op.operation.operands):
+          copy.operands[i] = outside(operand)
+        copies |= zip(op.operation.results, copy.results, strict=True)
+    return outside(value)
 
   return make
 

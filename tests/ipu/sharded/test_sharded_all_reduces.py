@@ -42,6 +42,18 @@ def test_sums_of_a_loop_are_summed_over_devices_after_it(mesh):
   np.testing.assert_array_equal(y, x + 10 * x.sum(0))
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "float16", "uint8"])
+def test_sums_of_other_types_leave_loops(mesh, dtype):
+  def f(x):
+    return lax.fori_loop(
+      0, 3, lambda i, y: y + lax.psum(x * i.astype(dtype), "x"), x
+    )
+
+  program, y, x = compiled(mesh, f, X.astype(dtype))
+  assert all_reduces(program.as_text())[1] == 0
+  np.testing.assert_array_equal(y, x + 3 * x.sum(0, dtype=dtype))
+
+
 def test_gradients_of_microbatches_are_summed_once(mesh):
   def f(x):
     def step(total, row):
@@ -66,6 +78,26 @@ def test_what_does_not_change_is_summed_before_the_loop(mesh):
   program, y, x = compiled(mesh, f, X)
   assert all_reduces(program.as_text()) == (1, 0)
   np.testing.assert_array_equal(y, 16 * x + 15 * np.maximum(3 * x, 2).sum(0))
+
+
+def test_operations_before_a_loop_are_copied_once(mesh):
+  """Each is needed several times: 3^40 paths lead to the first."""
+
+  def f(x):
+    def step(_, y):
+      w = x
+      for _ in range(40):
+        w = w * w + w
+      return y * 2 + lax.psum(w, "x")
+
+    return lax.fori_loop(0, 2, step, x)
+
+  program, y, x = compiled(mesh, f, X)
+  assert all_reduces(program.as_text()) == (1, 0)
+  w = x
+  for _ in range(40):
+    w = w * w + w
+  np.testing.assert_array_equal(y, 4 * x + 3 * w.sum(0, dtype=w.dtype))
 
 
 STAYS = {
