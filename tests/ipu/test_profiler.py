@@ -177,6 +177,27 @@ def test_steps_beyond_the_limit_are_left_out_and_counted(ipu, step, tmp_path):
   assert "ipu_max_steps=1" in dict(plane.stats)["not_shown"]
 
 
+def test_loops_do_not_exceed_the_limit_of_steps(ipu, tmp_path):
+  def loop(n, x):
+    return lax.while_loop(
+      lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.sin(s[1] @ s[1])), (0, x)
+    )[1]
+
+  x = jax.device_put(np.ones((32, 32), np.float32), ipu)
+  n = jax.device_put(np.int32(500), ipu)
+  compiled = jax.jit(loop).lower(n, x).compile()
+  limits = {"ipu_loop_iterations": 10**6, "ipu_max_steps": 60}
+  plane = trace(tmp_path, compiled, n, x, **limits)[plane_name(ipu)]
+  events = lines(plane)["Operations"]
+  took = ipu.ipu_last_run().cycles / ipu.tile_clock_frequency * 1e9
+  assert nanoseconds(events) == pytest.approx(took, abs=1)
+  names = [event.name for event in events]
+  assert 2 <= names.count("dot_general") < 60
+  assert sum("more iterations" in name for name in names) == 1
+  assert len(names) <= 60 + 1
+  assert "ipu_max_steps=60" in dict(plane.stats)["not_shown"]
+
+
 def test_xprof_gets_a_plane_that_its_pages_accept(ipu, step, tmp_path):
   compiled, w, x = step
   planes = trace(tmp_path, compiled, w, x, ipu_xprof_ops=True)

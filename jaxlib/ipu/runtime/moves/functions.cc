@@ -1,6 +1,6 @@
 #include "jaxlib/ipu/runtime/moves/functions.h"
 
-#include <new>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -90,7 +90,7 @@ ipu_moved_elements(const int64_t* move, size_t count, int once, size_t tiles,
   if (!read) return -1;
   return ipu::moves::CountMovedElements(read->source, read->destination,
                                         read->shape, once != 0, tiles, figures);
-} catch (const std::bad_alloc&) {
+} catch (const std::exception&) {
   return -2;
 }
 
@@ -110,6 +110,6 @@ ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
     }
   }
   return 0;
-} catch (const std::bad_alloc&) {
+} catch (const std::exception&) {
   return -2;
 }

@@ -42,8 +42,9 @@ Charge ChargeOf(const PJRT_Buffer& source, const PJRT_Memory& target) {
   PJRT_Device* const from = source.device;
   const PJRT_Device* const to = target.device;
   const Machine& machine = from->machine;
-  if (machine.copies == nullptr || from == to ||
-      source.memory->sram == nullptr || target.sram == nullptr) {
+  // Of another client's devices nothing is known.
+  if (machine.copies == nullptr || machine.copies != to->machine.copies ||
+      from == to || source.memory->sram == nullptr || target.sram == nullptr) {
     return charge;
   }
   const LinkCost cost =

@@ -114,8 +114,13 @@ class Expansion {
     const int64_t begin = Now();
     const double end = cycles_ + step.cycles;
     const auto limit = static_cast<double>(options_.loop_iterations);
-    const double shown = std::min(std::floor(step.trips), limit);
-    for (double i = 0; i < shown; ++i) {
+    const double most = std::min(std::floor(step.trips), limit);
+    int64_t steps = tests;  // of an iteration
+    for (const RunBlock& block : step.blocks) {
+      steps += static_cast<int64_t>(block.steps.size());
+    }
+    double shown = 0;
+    for (; shown < most && steps <= device_.steps_left; ++shown) {
       if (tests) AddTest(step);
       Add(step.blocks[tests ? 1 : 0]);
     }
@@ -136,6 +141,7 @@ class Expansion {
   void AddTest(const RunStep& step) {
     Add(step.blocks[0]);
     AddLeaf(*step.info);
+    --device_.steps_left;
   }
 
   void AddSwitch(const RunStep& step) {

@@ -52,6 +52,7 @@ void Profiler::Add(const ProfiledRun& run) {
 void ProfilerSession::Start() {
   const std::lock_guard lock(SessionsMutex());
   if (started_) return;
+  Sessions().push_back(this);  // first, as only this may throw
   started_ = true;
   {
     const std::lock_guard session_lock(mutex_);
@@ -59,7 +60,6 @@ void ProfilerSession::Start() {
     lost_ = 0;
     begin_ns_ = UnixNanoseconds();
   }
-  Sessions().push_back(this);
   ++Profiler::active_;
 }
 

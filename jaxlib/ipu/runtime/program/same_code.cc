@@ -28,6 +28,8 @@ class Writer {
     } else if constexpr (requires { value.value.index(); }) {
       Put(static_cast<uint8_t>(value.value.index()));
       std::visit([this](const auto& v) { Put(v); }, value.value);
+    } else if constexpr (std::is_same_v<T, Call>) {
+      Put(value.function);  // whose calls are compared by themselves
     } else {
       size_t i = 0;
       T::Each(value, [&](const auto& field) {

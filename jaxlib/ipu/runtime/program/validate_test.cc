@@ -579,6 +579,12 @@ TEST(Validate, Calls) {
   EXPECT_FALSE(refused({call(1, {call(0, {write})})}));
   EXPECT_TRUE(refused({call(0, {call(1, {write})})}));
   EXPECT_TRUE(refused({call(1, {call(1, {write})})}));
+  // Calls in functions are compared, too.
+  const Step inner = call(0, {write}), other = call(0, {pick});
+  EXPECT_FALSE(refused({call(1, {inner}), call(1, {inner})}));
+  EXPECT_TRUE(refused({call(1, {inner}), call(1, {other})}));
+  EXPECT_TRUE(refused({inner, call(1, {other})}));
+  EXPECT_EQ(CodeOf({inner}), CodeOf({other}));
 }
 
 TEST(Validate, CallsPassConstants) {
