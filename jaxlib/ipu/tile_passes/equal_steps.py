@@ -15,6 +15,7 @@ from typing import Any
 
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.moves.segments import WORD
+from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.code import CALL, FUNCTION
 from jaxlib.ipu.tile.program import TileProgram
@@ -299,8 +300,8 @@ def _plain(value: Any) -> Any:
         for f in dataclasses.fields(value)
         if f.name not in _BESIDE
       )
-  if hasattr(value, "exchanges") and hasattr(value, "words"):
-    return value.exchanges, value.words  # an Epilogue
+  if isinstance(value, Epilogue):
+    return value.exchanges, value.words
   if isinstance(value, list | tuple):
     return tuple(map(_plain, value))
   return value
