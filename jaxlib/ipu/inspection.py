@@ -99,6 +99,10 @@ def _text(phase: Any, state: Any) -> str:
     places = [location_text(place) for place in state.program.locations]
     figures = {v.name: v.value for v in state.program.cost_analysis}
     return tile_text.explained_text(
-      state.tiles, state.program.name, places, figures
+      state.tiles,
+      state.program.name,
+      state.program.num_partitions,
+      places,
+      figures,
     )
   return ""

@@ -69,9 +69,14 @@ def output(code: str, **environment: str) -> str:
 def interrupted(code: str, seconds: float = 60, **environment: str) -> str:
   """The output of `code` after a SIGINT, which it gets when its first line,
   "waiting", is out."""
+  # A process in the background may have been started to ignore it.
+  code = f"""\
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+{textwrap.dedent(code)}"""
   env = os.environ | {"JAX_IPU_USE_MODEL": "true", "PYTHONUNBUFFERED": "1"}
   with subprocess.Popen(
-    [sys.executable, "-c", textwrap.dedent(code)],
+    [sys.executable, "-c", code],
     env=env | environment,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,

@@ -62,11 +62,17 @@ KINDS = {
 
 def asks_for_kinds(tree: ast.AST) -> list[int]:
   """The lines on which a kind of step, or its name as a string, is used for
-  anything but to make one, as a base class or as a type."""
+  anything but to make one, as a base class, for its method or as a type."""
   fine = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Call):
       fine.add(node.func)
+      match node:  # of a base class
+        case ast.Call(
+          func=ast.Attribute(value=ast.Name() as base),
+          args=[ast.Name(id="self"), *_],
+        ):
+          fine.add(base)
     if isinstance(node, ast.ClassDef):
       fine.update(node.bases)
     if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:

@@ -81,7 +81,8 @@ struct WordWindow {
   // this one stores, and loads are slow after overlapping stores.
   template <Direction kDirection, int64_t kWords>
   static void Move(const Step& step, const Frame& frame) {
-    const auto& w = *reinterpret_cast<const WordWindow*>(step.imm);
+    const auto& w =
+        *static_cast<const WordWindow*>(PayloadOf<const void*>(step));
     int32_t start;
     std::memcpy(&start, frame.bases[w.index_base] + w.index, sizeof start);
     start = std::clamp(start, int32_t{0}, w.limit);
@@ -149,7 +150,8 @@ class WindowCopy : public Kernel {
     }
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
-          const auto* self = reinterpret_cast<const WindowCopy*>(step.imm);
+          const auto* self =
+              static_cast<const WindowCopy*>(PayloadOf<const void*>(step));
           const auto [from, to] = self->Ends(Memory{frame.bases});
           self->copy_.Run(from, to);
         },

@@ -213,7 +213,7 @@ class MapKernel : public Kernel {
   }
 
   static void RunRecorded(const Step& s, const Frame& f) {
-    const auto* map = reinterpret_cast<const MapKernel*>(s.imm);
+    const auto* map = static_cast<const MapKernel*>(PayloadOf<const void*>(s));
     map->RunRange(Memory{f.bases}, 0, map->size_);
   }
 

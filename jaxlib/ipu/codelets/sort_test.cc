@@ -78,7 +78,7 @@ std::vector<T> Numbers(std::mt19937& random, int64_t n, double spread) {
 
 template <typename T>
 void CheckSizes(DType dtype) {
-  std::mt19937 random(dtype);
+  std::mt19937 random(Number(dtype));
   const double largest = std::min<double>(
       static_cast<double>(std::numeric_limits<T>::max() / 2), 1 << 30);
   for (const int64_t n : {1, 2, 100, 192, 193, 5000, 70'000}) {
@@ -134,7 +134,8 @@ TEST(Sort, FieldsThatDoNotFitAreRefused) {
   EXPECT_TRUE(refused([](auto& s, auto&) { s.results.clear(); }));
   EXPECT_TRUE(
       refused([](auto& s, auto&) { s.results[0].view.dtype = DType::kI32; }));
-  EXPECT_TRUE(refused([](auto& s, auto&) { s.operands[0].view.dtype = 99; }));
+  EXPECT_TRUE(
+      refused([](auto& s, auto&) { s.operands[0].view.dtype = DType{99}; }));
 }
 
 }  // namespace

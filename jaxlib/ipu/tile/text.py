@@ -93,6 +93,7 @@ def program_text(program: TileProgram, notes: Notes = _silent) -> str:
 def explained_text(
   program: TileProgram,
   title: str,
+  partitions: int,
   locations: Sequence[str],
   figures: Mapping[str, float],
 ) -> str:
@@ -101,6 +102,7 @@ def explained_text(
   Args:
     program: with addresses.
     title: what it is.
+    partitions: how many devices run it together.
     locations: in words, by number.
     figures: of `cost_analysis()`.
   """
@@ -122,6 +124,8 @@ def explained_text(
     f"# {title} for {t.version}, {t.num_tiles} tiles of {t.bytes_per_tile} "
     f"bytes, {t.clock_hz / 1e9:g} GHz; arena {program.arena_bytes} bytes"
   ]
+  if partitions > 1:
+    lines[0] += f"; partitions {partitions}"
   ends = [f"# {name}: {value:g}" for name, value in figures.items()]
   return "\n".join(
     [*lines, program_text(program, notes) + "# Costs", *ends, ""]

@@ -263,11 +263,10 @@ class BandKernel final : public Kernel {
   }
 
  private:
-  // The number of the kernels' first base pointer. Kernels assume that operands
-  // with different bases below 2 do not share storage, but that those from 2 on
-  // may (register_plan.cc). Here different slots may point to the same storage,
-  // so slots are numbered from 2.
-  static constexpr size_t kFirst = 2;
+  // The kernels' first base. Different slots may point to the same storage, so
+  // kernels have to expect this of their bases.
+  static constexpr uint32_t kFirst = kFirstArgumentBase;
+  static_assert(MayAlias(kFirst, kFirst + 1));
 
   // A base pointer of the kernels: in row i, base `base` of the program plus
   // i * step bytes.

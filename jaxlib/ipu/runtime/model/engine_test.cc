@@ -147,7 +147,7 @@ TEST(Engine, NestedLoops) {
 TEST(Engine, CallsRunTheirStepsAndAddUpTheirCosts) {
   Builder b;
   Counter total(b);
-  const uint32_t y = b.Result(kI32, {1});
+  const uint32_t y = b.Result(DType::kI32, {1});
   const Step call = {Call{0, total.step, Builder::cost, 0}};
   b.program.functions = {{64}, {64}};
   b.program.steps = {

@@ -20,11 +20,6 @@
 
 namespace ipu::model {
 
-// Indices into Memory::bases.
-inline constexpr uint32_t kArenaBase = 0;
-inline constexpr uint32_t kConstantsBase = 1;
-inline constexpr uint32_t kFirstArgumentBase = 2;
-
 struct Instruction {
   enum class Op : uint8_t {
     kKernel,

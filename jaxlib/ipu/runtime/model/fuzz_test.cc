@@ -99,8 +99,8 @@ Builder Example() {
   };
   HostCallback call{"ipu_python_callback",
                     {{"function", kScalar, DType::kU64, 1, number(5)},
-                     {"names", kDictionary, 0, 2, ""},
-                     {"a", kString, 0, 3, "abc"},
+                     {"names", kDictionary, DType::kNone, 2, ""},
+                     {"a", kString, DType::kNone, 3, "abc"},
                      {"b", kArray, DType::kI16, 2, "\1\2\3\4"},
                      {"process", kScalar, DType::kU64, 1, number(3)}},
                     {{x, {0, 1}, DType::kF32}, {t, {1, 0}, DType::kF32}},

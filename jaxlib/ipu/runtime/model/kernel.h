@@ -28,6 +28,20 @@ struct Memory {
   uint32_t partition = 0;
 };
 
+// Indices into Memory::bases.
+inline constexpr uint32_t kArenaBase = 0;
+inline constexpr uint32_t kConstantsBase = 1;
+inline constexpr uint32_t kFirstArgumentBase = 2;
+
+// Whether two bases may point into the same storage. The arena and the
+// constants share none with other bases. Arguments and results may, since a
+// result may take the memory of a donated argument; which of them do is not
+// known to a kernel, so it has to expect it of any two. A kernel that is run
+// with bases of its own (bands.cc) may rely on this, too.
+constexpr bool MayAlias(uint32_t a, uint32_t b) {
+  return a == b || (a >= kFirstArgumentBase && b >= kFirstArgumentBase);
+}
+
 // A tensor's storage as strides over its own dimensions.
 struct View {
   uint32_t base = 0;   // index into Memory::bases

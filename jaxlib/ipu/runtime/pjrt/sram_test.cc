@@ -44,9 +44,10 @@ FakeProgram Needing(int64_t tile_bytes, int64_t count) {
 }
 
 TEST_F(SramTest, AnArrayTakesTheBytesOfItsFullestTile) {
-  EXPECT_EQ(ipu_fullest_tile_bytes(DType::kF32, nullptr, 0, 4, 8), 4);
+  EXPECT_EQ(ipu_fullest_tile_bytes(Number(DType::kF32), nullptr, 0, 4, 8), 4);
   const auto bytes = [](DType dtype, std::vector<int64_t> shape) {
-    return ipu_fullest_tile_bytes(dtype, shape.data(), shape.size(), 1472, 8);
+    return ipu_fullest_tile_bytes(Number(dtype), shape.data(), shape.size(),
+                                  1472, 8);
   };
   EXPECT_EQ(bytes(DType::kF32, {0}), 0);
   EXPECT_EQ(bytes(DType::kF32, {5, 0}), 0);

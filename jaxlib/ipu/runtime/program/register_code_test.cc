@@ -207,7 +207,7 @@ TEST(LeaveRoundingToStores, OnlyWhereTheStoreRoundsTheSame) {
   const Instruction round{Opcode::kRoundBf16, F32, 0, 0, 0, 0};
   auto decoded = Decode({load, round}, {1, 1, 1});
   ASSERT_TRUE(decoded.ok());
-  LeaveRoundingToStores(*decoded, {DType::kBF16, DType::kF32, 0});
+  LeaveRoundingToStores(*decoded, {DType::kBF16, DType::kF32, DType::kNone});
   EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{0, 1, 1}));
 
   const Instruction integer{Opcode::kLoad, I32, 0, 0, 0, 0};

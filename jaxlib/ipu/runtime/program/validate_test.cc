@@ -64,7 +64,7 @@ TEST(Validate, AcceptsTheExample) {
 
 TEST(Validate, Tensors) {
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = DType::kNone; }));
-  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = 99; }));
+  EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = DType{99}; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].dtype = DType::kF64; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {4}; }));
   EXPECT_TRUE(Refused([](Program& p) { p.tensors[0].shape = {-4, 6}; }));
@@ -272,21 +272,22 @@ TEST(Validate, Attributes) {
   EXPECT_FALSE(refused({{"a", kScalar, DType::kU64, 1, eight}}));
   EXPECT_TRUE(refused({{"a", kScalar, DType::kU32, 1, eight}}));
   EXPECT_TRUE(refused({{"a", kScalar, DType::kU64, 2, eight + eight}}));
-  EXPECT_TRUE(refused({{"a", kScalar, 200, 1, eight}}));
+  EXPECT_TRUE(refused({{"a", kScalar, DType{200}, 1, eight}}));
   EXPECT_FALSE(refused({{"a", kArray, DType::kI16, 4, eight}}));
   EXPECT_TRUE(refused({{"a", kArray, DType::kI16, 5, eight}}));
   EXPECT_TRUE(refused({{"a", kArray, DType::kI16, 1u << 31, eight}}));
-  EXPECT_FALSE(refused({{"a", kString, 0, 8, eight}}));
-  EXPECT_TRUE(refused({{"a", kString, 0, 9, eight}}));
-  EXPECT_TRUE(refused({{"a", 4, 0, 0, ""}}));
-  const Attribute leaf = {"b", kString, 0, 0, ""};
-  EXPECT_FALSE(refused({{"a", kDictionary, 0, 1, ""}, leaf}));
-  EXPECT_TRUE(refused({{"a", kDictionary, 0, 2, ""}, leaf}));
-  EXPECT_TRUE(refused({{"a", kDictionary, 0, ~0u, ""}, leaf}));
-  EXPECT_TRUE(refused(
-      {{"a", kDictionary, 0, 2, ""}, {"c", kDictionary, 0, 1, ""}, leaf}));
-  EXPECT_TRUE(refused({{"a", kDictionary, 0, 1, "x"}, leaf}));
-  std::vector<Attribute> nested(20000, {"a", kDictionary, 0, 1, ""});
+  EXPECT_FALSE(refused({{"a", kString, DType::kNone, 8, eight}}));
+  EXPECT_TRUE(refused({{"a", kString, DType::kNone, 9, eight}}));
+  EXPECT_TRUE(refused({{"a", 4, DType::kNone, 0, ""}}));
+  const Attribute leaf = {"b", kString, DType::kNone, 0, ""};
+  EXPECT_FALSE(refused({{"a", kDictionary, DType::kNone, 1, ""}, leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, DType::kNone, 2, ""}, leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, DType::kNone, ~0u, ""}, leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, DType::kNone, 2, ""},
+                       {"c", kDictionary, DType::kNone, 1, ""},
+                       leaf}));
+  EXPECT_TRUE(refused({{"a", kDictionary, DType::kNone, 1, "x"}, leaf}));
+  std::vector<Attribute> nested(20000, {"a", kDictionary, DType::kNone, 1, ""});
   nested.push_back(leaf);
   EXPECT_TRUE(refused(nested));
   nested.erase(nested.begin() + 900, nested.end() - 1);

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <tuple>
 #include <utility>
+#include <variant>
 
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
@@ -23,6 +25,19 @@ struct Frame {
   int64_t count;
 };
 
+// Machine code for a block (native/native_code.h).
+using NativeFn = void (*)(const Frame& frame);
+
+struct Source;  // register_program/source.h
+
+// What a step works with besides its slots; its function decides which type.
+using Payload =
+    std::variant<uint64_t,       // the instruction's immediate, or a width
+                 const Source*,  // a load's
+                 NativeFn,       // machine code, run instead of several steps
+                 ConvertFn,      // a store's
+                 const void*>;   // what a kernel recorded (Tape::Call)
+
 struct Step;
 using StepFn = void (*)(const Step&, const Frame&);
 
@@ -34,8 +49,14 @@ struct Step {
   uint16_t d;
   uint16_t operands[3];
   bool moves[3];
-  uint64_t imm;
+  Payload payload;
 };
+
+// The payload of a step whose function takes one of type T.
+template <typename T>
+T PayloadOf(const Step& step) {
+  return *std::get_if<T>(&step.payload);
+}
 
 // Elements in the slot of a uniform value: one vector of 4-byte registers, two
 // of 8-byte ones.
@@ -95,7 +116,8 @@ void RunStep(const Step& s, const Frame& f) {
     };
     R* d = reinterpret_cast<R*>(f.slots[s.d]);
     int64_t n = f.count;
-    const Immediate imm = Splat<Immediate>(static_cast<Bits<R>>(s.imm));
+    const Immediate imm =
+        Splat<Immediate>(static_cast<Bits<R>>(PayloadOf<uint64_t>(s)));
     if (n == 1) {  // fast path for loops over scalars
       return StoreOne(d,
                       compute(imm, [](auto& stream) { return stream.One(); }));

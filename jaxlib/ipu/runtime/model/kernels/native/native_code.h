@@ -13,21 +13,25 @@
 #include <span>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Like a step's function, the code takes the block as a Frame.
-using NativeFn = void (*)(const Frame& frame);
-
-// Compiles `values`, each of which must come after its operands and be one of
-// the instructions in is_native.h. `count` is the number of elements in every
-// block, or 0 if it varies. If `count` fits into one vector and is a power of
-// two (with AVX2: not 2), there is no loop, and the code ignores Frame::count.
+// Compiles `values` to a NativeFn, each of which must come after its operands
+// and be one of the instructions in is_native.h. `count` is the number of
+// elements in every block, or 0 if it varies. If `count` fits into one vector
+// and is a power of two (with AVX2: not 2), there is no loop, and the code
+// ignores Frame::count.
 // Returns no code if the values do not fit into the registers.
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count);
+
+// The function whose code was placed.
+inline NativeFn CodeOf(const CodeHandle& code) {
+  return reinterpret_cast<NativeFn>(const_cast<void*>(code.get()));
+}
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

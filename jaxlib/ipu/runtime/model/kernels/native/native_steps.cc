@@ -183,7 +183,7 @@ class Maker {
     Step step{};
     step.fn = RunNative;
     step.d = static_cast<uint16_t>(native_.size());
-    step.imm = reinterpret_cast<uint64_t>(native.code.get());
+    step.payload = CodeOf(native.code);
     steps_.push_back(step);
     native_.push_back(std::move(native));
   }
@@ -253,9 +253,7 @@ class Maker {
 
 }  // namespace
 
-void RunNative(const Step& s, const Frame& f) {
-  reinterpret_cast<NativeFn>(s.imm)(f);
-}
+void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }
 
 void MakeNative(std::span<const Instruction* const> instructions,
                 const std::vector<DType>& stored, bool whole, Plan* plan) {

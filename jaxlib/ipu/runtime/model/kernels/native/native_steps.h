@@ -13,8 +13,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The function of a step that is machine code: `imm` is its address, `d` its
-// index in Plan::native.
+// The function of a step that is machine code, its payload; `d` is its index in
+// Plan::native.
 void RunNative(const Step& s, const Frame& f);
 
 // `instructions[k]` is what step k of the plan computes, null for sources.

@@ -70,7 +70,7 @@ void PlanBuilder::AddLoads(StepFn fn, const Source& source, Place d,
                            Rate rate) {
   PendingStep pending;
   pending.step.fn = fn;
-  pending.step.imm = reinterpret_cast<uint64_t>(&source);
+  pending.step.payload = &source;
   pending.d = d;
   pending.rate = rate;
   Add(pending);

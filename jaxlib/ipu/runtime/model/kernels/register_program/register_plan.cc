@@ -27,13 +27,11 @@ constexpr int64_t kShortestWideRow = 128;
 
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
-// Whether a result may be stored over an operand. The arena and the constants
-// (bases 0 and 1) share no storage with other bases. Arguments and results
-// (bases 2 and up) may, as a result may take the memory of a donated argument;
-// a kernel does not know which, so any two of them are taken to do so.
+// Whether a result may be stored over an operand. Within one base, the offsets
+// tell.
 bool MayShare(const View& operand, const View& result) {
   if (operand.base == result.base) return operand.offset == result.offset;
-  return operand.base >= 2 && result.base >= 2;
+  return MayAlias(operand.base, result.base);
 }
 
 // Replaces values that are aliases of others: bitcasts, and repeated loads of
@@ -274,7 +272,7 @@ void Planner::FoldConstant(uint16_t at) {
   const uint64_t zero = 0;
   values_[at].place = builder_.NewConstant(&zero, 8);
   Step step{};
-  step.imm = i.imm;
+  step.payload = i.imm;
   char* slots[4] = {builder_.ConstantBytes(values_[at].place)};
   int k = 0;
   for (uint16_t value : i.operands()) {
@@ -296,7 +294,7 @@ Status Planner::Emit(uint16_t at) {
         "no step for opcode " + std::to_string(static_cast<int>(i.op)) +
         " of register type " + std::to_string(static_cast<int>(i.type)));
   }
-  pending.step.imm = i.imm;
+  pending.step.payload = i.imm;
   pending.instruction = &i;
   const bool hoisted = value.rate != Rate::kBlock;
   pending.rate = value.rate;
@@ -371,7 +369,7 @@ void Planner::PlaceOutputs() {
     if (!overwritten) continue;
     PendingStep copy;
     copy.step.fn = CopyBlock;
-    copy.step.imm = WidthOf(at);
+    copy.step.payload = uint64_t{WidthOf(at)};
     copy.operands[0] = value.place;
     copy.d = builder_.NewRegister(WidthOf(at));
     output_places_[j].value = copy.d;

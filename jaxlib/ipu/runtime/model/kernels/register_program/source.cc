@@ -65,7 +65,8 @@ void LoadGather(const Step& s, const Frame& f) {
 }
 
 void CopyBlock(const Step& s, const Frame& f) {
-  std::memcpy(f.slots[s.d], f.slots[s.operands[0]], f.count * s.imm);
+  std::memcpy(f.slots[s.d], f.slots[s.operands[0]],
+              f.count * PayloadOf<uint64_t>(s));
 }
 
 void PointIntoPattern(const Step& s, const Frame& f) {

@@ -34,9 +34,9 @@ struct alignas(64) PanelHeader {
   int64_t begin = -1;
 };
 
-// The source that a step loads; its address is the step's immediate.
+// The source that a step loads.
 inline const Source& SourceOf(const Step& s) {
-  return *reinterpret_cast<const Source*>(s.imm);
+  return *PayloadOf<const Source*>(s);
 }
 
 // Steps that point the slot at values instead of copying them.
@@ -55,7 +55,7 @@ void PointIntoPanel(const Step& s, const Frame& f);
 void LoadUniform(const Step& s, const Frame& f);  // first element, all lanes
 void LoadDense(const Step& s, const Frame& f);    // dense, with conversion
 void LoadGather(const Step& s, const Frame& f);   // any strides
-void CopyBlock(const Step& s, const Frame& f);    // another slot; imm: width
+void CopyBlock(const Step& s, const Frame& f);  // another slot; payload: width
 
 // The step that computes the index along a dimension, as a register type.
 StepFn FindIota(program::RegisterType type);

@@ -55,7 +55,7 @@ class Maker {
     }
     Step step{};
     step.fn = RunNative;
-    step.imm = reinterpret_cast<uint64_t>(code.get());
+    step.payload = CodeOf(code);
     made_.push_back(step);
     code_.push_back(std::move(code));
   }

@@ -37,24 +37,25 @@ StepFn FindCopy(uint32_t bytes) {
 }
 
 void StoreItem(const Step& s, const Frame& f) {
-  const auto convert = reinterpret_cast<ConvertFn>(s.imm);
+  const auto convert = PayloadOf<ConvertFn>(s);
   convert(f.slots[s.operands[0]], f.slots[s.d], 1);
 }
 
-// Runs the machine code at `imm`, whose slots begin at d, on a 32-bit count of
+// Runs the machine code, whose slots begin at d, on a 32-bit count of
 // elements.
 void RunBlock(const Step& s, const Frame& f) {
   const int64_t count = s.operands[1] | uint32_t{s.operands[2]} << 16;
-  const auto code = reinterpret_cast<NativeFn>(s.imm);
+  const auto code = PayloadOf<NativeFn>(s);
   code(Frame{f.slots + s.d, f.bases, nullptr, 0, count});
 }
 
-TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand, uint64_t imm = 0) {
+TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand,
+                  Payload payload = {}) {
   TapeStep made{};
   made.step.fn = fn;
   made.step.d = d;
   made.step.operands[0] = operand;
-  made.step.imm = imm;
+  made.step.payload = payload;
   return made;
 }
 
@@ -73,8 +74,7 @@ TapeStep MakeCopy(uint32_t bytes, uint16_t d, uint16_t operand) {
 }
 
 TapeStep MakeStore(DType dtype, uint16_t d, uint16_t operand) {
-  TapeStep made = MakeStep(StoreItem, d, operand,
-                           reinterpret_cast<uint64_t>(FindStore(dtype)));
+  TapeStep made = MakeStep(StoreItem, d, operand, FindStore(dtype));
   made.instruction = Same(program::RegisterTypeOf(dtype));
   made.stored = dtype;
   return made;
@@ -142,7 +142,7 @@ bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
     }
     for (const Source& source : plan.sources) {
       const StridedIterator& iterator = source.iterator;
-      if (step.imm == reinterpret_cast<uint64_t>(&source) &&
+      if (step.payload == Payload(&source) &&
           Overlap({iterator.base(), iterator.offset(), iterator.item_size()},
                   item)) {
         return true;
@@ -226,7 +226,7 @@ bool Tape::Run(const Plan& plan, std::span<const Item> outputs,
   for (size_t j = 0; j < outputs.size(); ++j) {
     slots_[first + plan.outputs[j].slot] = {Slot::kMemory, outputs[j]};
   }
-  TapeStep made = MakeStep(RunBlock, first, 0, plan.steps[0].imm);
+  TapeStep made = MakeStep(RunBlock, first, 0, plan.steps[0].payload);
   made.step.operands[1] = static_cast<uint16_t>(count);
   made.step.operands[2] = static_cast<uint16_t>(count >> 16);
   steps_.push_back(made);
@@ -244,7 +244,7 @@ bool Tape::Copy(Item from, Item to) {
 }
 
 void Tape::Call(StepFn fn, const void* what) {
-  steps_.push_back(MakeStep(fn, 0, 0, reinterpret_cast<uint64_t>(what)));
+  steps_.push_back(MakeStep(fn, 0, 0, what));
 }
 
 // Returns nothing if two slots overlap partially or may share storage.

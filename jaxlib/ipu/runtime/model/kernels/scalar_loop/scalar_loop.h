@@ -50,7 +50,7 @@ class Tape : public model::Tape {
   // has too few slots left.
   bool Evaluate(const Plan& plan, std::span<const ItemStore> stores);
   bool Copy(Item from, Item to);
-  // A kernel-specific step. It finds `what` in Step::imm and memory in
+  // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
   // Evaluates `count` elements with a plan that is a single piece of machine
