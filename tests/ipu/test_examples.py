@@ -67,6 +67,18 @@ def test_the_bubble_of_a_pipeline():
 
 
 @pytest.mark.ipu_only
+def test_a_graph_network():
+  """Messages help; losses are those of the CPU; only the IPU has cycles."""
+  args = ("--nodes", "256", "--steps", "30")
+  outs = [run("gnn.py", *args, "--backend", b) for b in ("ipu", "cpu")]
+  losses = [re.findall(r"loss ([\d.]+)", out) for out in outs]
+  np.testing.assert_allclose(*np.array(losses, float), rtol=1e-2, atol=1e-3)
+  without, having = map(float, re.findall(r"accuracy ([\d.]+)%", outs[0]))
+  assert having > without + 10
+  assert re.search(r"[1-9][\d,]+ cycles", outs[0]) and "cycles" not in outs[1]
+
+
+@pytest.mark.ipu_only
 def test_custom_kernel():
   """The same results on the IPU and the CPU."""
   out = run("custom_kernel.py")
