@@ -95,9 +95,9 @@ say_soon()
 threading.Timer(2, over.set).start()
 wait_for(y)
 print_sum()
+wait_for(y)
 """,
     JAX_IPU_DEVICE_COUNT="4",
   )
   assert "interrupted\n[4. 4. 4. 4.]\n" in out
-  # Of the host functions' tokens, which JAX waits for at the end.
   assert "CANCELLED: Ctrl-C while devices ran a program together" in out
