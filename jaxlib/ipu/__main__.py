@@ -78,9 +78,9 @@ def _report(path: Path, html: Path | None) -> int:
 
 def _replay(path: Path, phases: bool) -> int:
   wrong = 0
-  for program, what in replay.replay(path, phases):
-    print(f"{program}: {what or 'ok'}")
-    wrong += bool(what)
+  for outcome in replay.replay(path, phases):
+    print(f"{outcome.program}: {outcome.what}")
+    wrong += outcome.wrong
   return 1 if wrong else 0
 
 

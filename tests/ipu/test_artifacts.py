@@ -104,6 +104,26 @@ def test_replay_shows_what_does_not_compile(kept, tmp_path):
   assert "0000.program: does not compile: " in result.stdout
 
 
+def test_replay_says_what_it_does_not_run(tmp_path):
+  test = """
+import jax
+
+def test_fails():
+  x = jax.device_put(1.0, jax.devices("ipu")[0])
+  jax.jit(lambda x: (jax.debug.print("{}", x), x + 1)[1])(x)
+  raise ValueError("on purpose")
+"""
+  (tmp_path / "test_it.py").write_text(test)
+  kept = tmp_path / "kept"
+  options = ["-p", "ipu_artifacts", "--ipu-artifact-dir", kept]
+  run("pytest", *options, "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
+  (folder,) = kept.iterdir()
+  result = run("jaxlib.ipu", "replay", folder)
+  assert result.returncode == 0, result.stdout + result.stderr
+  what = "compiles; not run, because it calls functions of the host"
+  assert what in result.stdout
+
+
 def test_replay_of_an_empty_folder_says_what_it_expects(tmp_path):
   result = run("jaxlib.ipu", "replay", tmp_path)
   assert result.returncode == 1

@@ -9,9 +9,6 @@ from pathlib import Path
 import plugin_test_util
 import pytest
 
-pytest.importorskip("nbclient", reason="build/requirements-test.txt")
-pytest.importorskip("ipykernel", reason="build/requirements-test.txt")
-
 EXAMPLES = Path(__file__).parents[2] / "ipu" / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
@@ -64,6 +61,6 @@ def test_the_outputs_are_those_of_a_run(path):
   run = json.loads(plugin_test_util.output(_EXECUTE.format(path=str(path))))
   assert plots(run) == plots(shown) >= 1
   # Versions of JAX compile, and so round, some programs slightly differently.
-  for now, before in zip(printed(run), printed(shown), strict=True):
-    assert re.sub(_NUMBER, "#", now) == re.sub(_NUMBER, "#", before)
-    assert numbers(now) == pytest.approx(numbers(before), rel=0.1, abs=0.005)
+  for ran, before in zip(printed(run), printed(shown), strict=True):
+    assert re.sub(_NUMBER, "#", ran) == re.sub(_NUMBER, "#", before)
+    assert numbers(ran) == pytest.approx(numbers(before), rel=0.1, abs=0.005)

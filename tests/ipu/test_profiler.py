@@ -117,15 +117,21 @@ def test_runs_follow_each_other_as_on_a_machine(ipu, step, tmp_path):
   assert nanoseconds(found["Model run"]) < time.time_ns() - begin
 
 
-def test_loops_show_their_first_iterations_and_say_so(ipu, tmp_path):
+def looped(ipu, trips):
+  """A loop of two steps, and its arguments."""
+
   def loop(n, x):
     return lax.while_loop(
       lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.sin(s[1] @ s[1])), (0, x)
     )[1]
 
   x = jax.device_put(np.ones((32, 32), np.float32), ipu)
-  n = jax.device_put(np.int32(50), ipu)
-  compiled = jax.jit(loop).lower(n, x).compile()
+  n = jax.device_put(np.int32(trips), ipu)
+  return jax.jit(loop).lower(n, x).compile(), n, x
+
+
+def test_loops_show_their_first_iterations_and_say_so(ipu, tmp_path):
+  compiled, n, x = looped(ipu, 50)
   plane = trace(tmp_path, compiled, n, x, ipu_loop_iterations=3)[
     plane_name(ipu)
   ]
@@ -184,14 +190,7 @@ def test_steps_beyond_the_limit_are_left_out_and_counted(ipu, step, tmp_path):
 
 
 def test_loops_do_not_exceed_the_limit_of_steps(ipu, tmp_path):
-  def loop(n, x):
-    return lax.while_loop(
-      lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.sin(s[1] @ s[1])), (0, x)
-    )[1]
-
-  x = jax.device_put(np.ones((32, 32), np.float32), ipu)
-  n = jax.device_put(np.int32(500), ipu)
-  compiled = jax.jit(loop).lower(n, x).compile()
+  compiled, n, x = looped(ipu, 500)
   limits = {"ipu_loop_iterations": 10**6, "ipu_max_steps": 60}
   plane = trace(tmp_path, compiled, n, x, **limits)[plane_name(ipu)]
   events = lines(plane)["Operations"]
