@@ -1,6 +1,6 @@
-"""Moves all-reduces out of loops, and combines small ones.
+"""Moves all-reduces out of loops and behind transposes, combines small ones.
 
-Both work on StableHLO, so that the text of an executable shows the collectives
+All work on StableHLO, so that the text of an executable shows the collectives
 that it has. A collective that all devices reach as often as before, or less
 often, meets as before: collectives are moved out of a loop only if constants
 decide how often it runs, and that is at least once.
@@ -19,6 +19,7 @@ from jaxlib.mlir import ir
 
 _ALL_REDUCE = "stablehlo.all_reduce"
 _ADD = "stablehlo.add"
+_TRANSPOSE = "stablehlo.transpose"
 _WHILE = "stablehlo.while"
 
 # Operations without regions that may not be repeated, left out or reordered.
@@ -38,6 +39,8 @@ def optimise(main: Any, is_small: Callable[[Any, int], bool]) -> None:
   - If a loop adds the sums over devices to one of its values, and does nothing
     else with it, the sum over devices of all that it adds is done after it.
     Integers are the same bits; floats are added in another order.
+  - A transpose of a result is done before: the product that computes a gradient
+    then writes it as the update of the weights reads it.
   - Small ones of the same kind that do not depend on each other are one.
 
   Args:
@@ -48,6 +51,7 @@ def optimise(main: Any, is_small: Callable[[Any, int], bool]) -> None:
   (block,) = main.regions[0].blocks
   _leave_loops(block)
   for inner in [block, *_blocks_in(block)]:
+    _transpose_before(inner)
     _combine(inner, is_small)
 
 
@@ -173,6 +177,39 @@ def _index(operation: Any) -> int:
     if op.operation == operation:
       return i
   raise ValueError("an operation is not in its block")
+
+
+# --- Transposes --------------------------------------------------------------
+
+
+def _transpose_before(block: Any) -> None:
+  """Exchanges all-reduces and the transposes of their results."""
+  for op in list(block.operations):
+    reduce = op.operation
+    if reduce.name != _ALL_REDUCE or len(reduce.operands) != 1:
+      continue
+    uses = list(reduce.results[0].uses)
+    transpose = uses[0].owner.operation if len(uses) == 1 else None
+    if transpose is None or transpose.name != _TRANSPOSE:
+      continue
+    if transpose.block != block:
+      continue  # in a branch or a loop
+    (operand,) = reduce.operands
+    reduced = transpose.results[0]
+    before = transpose.clone(ip=ir.InsertionPoint(reduce)).operation
+    before.operands[0] = operand
+    with ir.InsertionPoint(reduce), reduce.location:
+      after = ir.Operation.create(
+        _ALL_REDUCE,
+        [reduced.type],
+        before.results,
+        {name: reduce.attributes[name] for name in reduce.attributes},
+        regions=1,
+      )
+    reduce.regions[0].blocks[0].append_to(after.regions[0])
+    reduced.replace_all_uses_with(after.results[0])
+    transpose.erase()
+    reduce.erase()
 
 
 # --- Combining ---------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -155,3 +157,22 @@ def test_combining_costs_less(mesh):
     for n in (1, 4)
   ]
   assert costs[0] < costs[1] < 2 * costs[0]
+
+
+def test_products_write_gradients_as_updates_read_them(mesh):
+  """Autodiff makes the product for a weight's gradient transposed."""
+  grid = mesh("ipu", {"x": 8}, range(8))
+  x = np.arange(16 * 24, dtype=np.float32).reshape(16, 24) % 5
+  w = np.arange(24 * 40, dtype=np.float32).reshape(24, 40) % 3
+
+  def f(w, x):
+    return w - jax.grad(lambda w: ((x @ w) ** 2).sum() / 2)(w)
+
+  args = jax.device_put(
+    (w, x), tuple(NamedSharding(grid, s) for s in (P(), P("x")))
+  )
+  program = jax.jit(f, out_shardings=NamedSharding(grid, P())).lower(*args)
+  program = program.compile()
+  reduced = re.findall(r"(\S+) all-reduce\(", program.as_text())
+  assert [r.partition("{")[0] for r in reduced] == ["f32[24,40]"]
+  np.testing.assert_array_equal(program(*args), w - x.T @ (x @ w))

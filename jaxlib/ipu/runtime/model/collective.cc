@@ -1,6 +1,10 @@
 #include "jaxlib/ipu/runtime/model/collective.h"
 
+#include <emmintrin.h>
+
 #include <algorithm>
+#include <complex>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -19,6 +23,26 @@ constexpr double kReduceNanoseconds = 0.15;
 // Elements that are combined at a time, and then copied to all devices from the
 // cache.
 constexpr int64_t kChunk = 4096;
+
+// Results of all devices together from which on they bypass the caches, which
+// they would only fill.
+constexpr int64_t kStreamBytes = 4 << 20;
+
+// Copies a chunk that is in the cache, and bypasses the caches with the result.
+// A line's first and last bytes, which may be those of other chunks, are copied
+// as usual.
+void StreamTo(char* to, const char* from, size_t bytes) {
+  constexpr size_t kPart = sizeof(__m128i);
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kPart);
+  std::memcpy(to, from, head);
+  const size_t end = bytes - (bytes - head) % kPart;
+  for (size_t i = head; i < end; i += kPart) {
+    _mm_stream_si128(
+        reinterpret_cast<__m128i*>(to + i),
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+  std::memcpy(to + end, from + end, bytes - end);
+}
 
 int64_t Count(const View& view) {
   int64_t count = 1;
@@ -168,7 +192,10 @@ void Collective::Reduce(Memories memories, size_t k, bool scatter,
     combine_[k](at.data(), size, result, n);
   };
   const double each = kReduceNanoseconds * static_cast<double>(item * size);
+  const bool streams =
+      static_cast<int64_t>(item * size) * total >= kStreamBytes;
   threads.ForItems(total, each, [&](int64_t begin, int64_t end) {
+    alignas(64) char sum[kChunk * sizeof(std::complex<double>)];
     while (begin < end) {
       if (scatter) {
         const int64_t device = begin / part, offset = begin % part;
@@ -178,13 +205,21 @@ void Collective::Reduce(Memories memories, size_t k, bool scatter,
         continue;
       }
       const int64_t n = std::min(end - begin, kChunk);
-      char* const first = to[0] + begin * item;
-      combine(begin, n, first);
-      for (size_t i = 1; i < size; ++i) {
-        std::memcpy(to[i] + begin * item, first, n * item);
+      if (streams) {
+        combine(begin, n, sum);
+        for (char* const result : to) {
+          StreamTo(result + begin * item, sum, n * item);
+        }
+      } else {
+        char* const first = to[0] + begin * item;
+        combine(begin, n, first);
+        for (size_t i = 1; i < size; ++i) {
+          std::memcpy(to[i] + begin * item, first, n * item);
+        }
       }
       begin += n;
     }
+    if (streams) _mm_sfence();
   });
 }
 

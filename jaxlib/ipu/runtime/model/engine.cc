@@ -1,10 +1,14 @@
 // The engine that models an IPU on the host's processor: validates a program,
 // loads it as an Executable, and runs it, on one device or on several.
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,25 +127,51 @@ class ModelGang : public Gang {
                         machine_.threads, TimesHost(shares[p]), &watch_);
     }
     // Of those that are left some can go on, or the meetings have failed.
-    const auto ends = [&](uint32_t p) {
-      if (!meetings_.Runs(p)) return false;
-      const auto next = runs[p].Resume();
-      if (next.ok() && *next != nullptr) {
-        meetings_.Arrive(**next, runs[p].memory(), machine_.threads);
-        return false;
-      }
-      meetings_.End(p, next.status());
-      if (next.ok() && shares[p].counters != nullptr) {
-        *shares[p].counters = std::move(runs[p].counters());
-      }
-      return true;
-    };
+    std::vector<std::optional<StatusOr<const Collective*>>> stops(size_);
+    std::vector<uint32_t> able;
+    const auto resume = [&](uint32_t p) { stops[p] = runs[p].Resume(); };
     Status status;
     while (!left.empty() && status.ok()) {
-      std::erase_if(left, ends);
+      able.clear();
+      std::copy_if(left.begin(), left.end(), std::back_inserter(able),
+                   [&](uint32_t p) { return meetings_.Runs(p); });
+      ResumeAll(able, resume);
+      for (const uint32_t p : able) {
+        const StatusOr<const Collective*>& next = *stops[p];
+        if (next.ok() && *next != nullptr) {
+          meetings_.Arrive(**next, runs[p].memory(), machine_.threads);
+          continue;
+        }
+        meetings_.End(p, next.status());
+        std::erase(left, p);
+        if (next.ok() && shares[p].counters != nullptr) {
+          *shares[p].counters = std::move(runs[p].counters());
+        }
+      }
       status = meetings_.status();
     }
     return status;
+  }
+
+  // The first partition has all threads for its kernels and shows how long one
+  // takes; the others are divided among the threads, if that is worth it. The
+  // host's functions are called by this thread, which knows who waits for whom.
+  template <typename F>
+  void ResumeAll(std::span<const uint32_t> partitions, const F& resume) {
+    if (partitions.empty()) return;
+    using std::chrono::steady_clock;
+    const auto begin = steady_clock::now();
+    resume(partitions[0]);
+    const auto others = static_cast<int64_t>(partitions.size()) - 1;
+    if (others == 0) return;
+    const auto resume_others = [&](int64_t i, int64_t end) {
+      for (; i < end; ++i) resume(partitions[i + 1]);
+    };
+    if (info_.may_wait()) return resume_others(0, others);
+    const std::chrono::duration<double, std::nano> took =
+        steady_clock::now() - begin;
+    machine_.threads.ForItems(others, std::max(took.count(), 1.0),
+                              resume_others);
   }
 
   const ProgramInfo& info_;

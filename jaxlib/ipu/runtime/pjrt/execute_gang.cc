@@ -41,7 +41,8 @@ std::unique_ptr<Gang> GangOf(const Executable& executable) {
   return executable.program().MakeGang(std::move(ids));
 }
 
-// Runs all partitions in turn on this thread.
+// Runs all partitions on this thread, which shares long work with the threads
+// of the kernels.
 Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
   for (const Call& call : calls) IPU_RETURN_IF_ERROR(WaitForArguments(call));
   const size_t count = calls.size();
@@ -107,8 +108,8 @@ class QueuedGang {
 };
 
 // Without host functions and feeds, the thread of the device whose turn comes
-// last runs all partitions in turn, and the other queues wait for it: meetings
-// in collectives then take no time, and large kernels use all cores anyway.
+// last runs all partitions, and the other queues wait for it: meetings in
+// collectives then take no time.
 class GangInTurn : public QueuedGang {
  public:
   GangInTurn(const ExecutablePtr& executable, EventPtr done)
