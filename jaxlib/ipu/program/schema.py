@@ -25,7 +25,7 @@ from typing import Annotated, dataclass_transform
 
 from jaxlib.ipu.kernel.instruction import Code
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 # The maximum rank of a shape, iteration spaces and views included.
 HIGHEST_RANK = 256
@@ -170,6 +170,31 @@ class Reduce:
 
 
 @record
+class Fourier:
+  """The matrix of a discrete Fourier transform, as operand 1 of a `Dot`.
+
+  Coefficient k is scale * sum over j of x[j] exp(sign 2 pi i j k / length), and
+  the matrix has real elements. Its rows are for the real parts of x[j],
+  j < `terms`, and then, with two `planes`, for their imaginary parts; x is zero
+  from `terms` on. Its columns are for the real parts of the coefficients
+  k < `kept`, and then, with two `out_planes`, for their imaginary parts. Rows
+  are numbered in row-major order over the product's k, columns over its n.
+
+  An engine may compute the product by a fast transform, without reading the
+  matrix. It trusts the elements, as it trusts those of any constant, but not
+  the extents: where the product has others, it takes a part of the matrix.
+  """
+
+  length: U32
+  sign: I32
+  scale: F64
+  planes: U8
+  terms: U32
+  out_planes: U8
+  kept: U32
+
+
+@record
 class Dot:
   """A batched matrix product over the iteration space (b..., m..., n..., k...).
 
@@ -180,7 +205,9 @@ class Dot:
   sums are of `accumulate_dtype`; the result is rounded once at the end. The
   partition of k determines how many partial products tiles add up. With
   `adds`, the sums are added to result 0, which has the accumulator's type: one
-  of several steps that each take a part of k.
+  of several steps that each take a part of k. `fourier` has one entry if the
+  right operand is known to be the matrix of a Fourier transform, or a part of
+  it.
   """
 
   accumulate_dtype: ElementType
@@ -188,6 +215,7 @@ class Dot:
   num_batch: U32 = 1
   num_rows: U32 = 1
   num_columns: U32 = 1
+  fourier: list[Fourier] = dataclasses.field(default_factory=list)
 
 
 @record

@@ -286,7 +286,6 @@ class BandKernel final : public Kernel {
     }
     if (i == slots_.size()) slots_.push_back({o.view.base, step});
     o.view.base = static_cast<uint32_t>(kFirst + i);
-    if (step != 0) o.view.constant = nullptr;
     if (o.dims[d] >= 0) o.view.shape[o.dims[d]] = rows;
   }
 

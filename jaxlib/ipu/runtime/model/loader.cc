@@ -408,9 +408,6 @@ class Loader {
     view.offset += t.offset * view.item_size;
     view.shape = t.shape;
     view.strides = t.strides;
-    if (view.base == kConstantsBase) {
-      view.constant = executable_->constants + view.offset;
-    }
     return view;
   }
 
