@@ -187,9 +187,6 @@ class DotCodelet(ReducingCodelet):
   ) -> list[Array]:
     return [left[0] + right[0]]
 
-  def num_kept(self, fields: schema.Dot, rank: int) -> int:
-    return groups(fields, rank)[3].start
-
   def initial(
     self,
     fields: schema.Dot,
