@@ -78,7 +78,7 @@ def _verify(phase: Any, state: Any) -> None:
     verify_functions.verify(state.tiles, state.memory)
   elif phase.value == "emit":
     assert state.program is not None
-    verify.verify(state.program)
+    verify.verify(state.program, b"".join(state.builder.constants))
 
 
 def _text(phase: Any, state: Any) -> str:

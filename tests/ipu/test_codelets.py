@@ -8,11 +8,13 @@ import importlib
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import jaxlib.ipu
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import CODELETS
+from jaxlib.ipu.codelets._codelet import Cell
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.layout import grid
@@ -72,6 +74,76 @@ def test_hints_of_another_codelet_are_an_error(record):
   for other in {c.hints for c in CODELETS.values()} - {own}:
     with pytest.raises(TypeError, match=f"{record.__name__} takes"):
       price(other())
+
+
+# Of codelets with independent dimensions: those along which each operand of the
+# example varies.
+VARIES = {
+  schema.Map: [(0, 1), (1,)],
+  schema.Reduce: [(0, 1)],
+  schema.Dot: [(0, 1, 3), (0, 2, 3)],
+  schema.Scan: [(0, 1), (0,)],
+}
+
+
+def number_of_independent_dimensions(record) -> int:
+  fields, rank = CODELETS[record].example()
+  return fields.num_independent(rank)
+
+
+def test_all_codelets_with_independent_dimensions_are_known():
+  found = {r for r in RECORDS if number_of_independent_dimensions(r)}
+  assert found == set(VARIES)
+
+
+def cut_results(record, d: int) -> tuple[list, list]:
+  """Results of an example: of three of the indices along dimension d, computed
+  on their own, and of all indices."""
+  codelet = CODELETS[record]
+  fields, rank = codelet.example()
+  shape = (4, 5, 6, 7)[:rank]
+  rng = np.random.default_rng(d)
+  operands = [
+    rng.integers(-9, 9, [n if i in dims else 1 for i, n in enumerate(shape)])
+    for dims in VARIES[record]
+  ]
+  operands = [o.astype(np.float32) for o in operands]
+  some = slice(1, 4)
+
+  def part(array):
+    index = [slice(None)] * array.ndim
+    if d < array.ndim and array.shape[d] > 1:
+      index[d] = some
+    return array[tuple(index)]
+
+  cell = Cell.whole(shape)
+  coordinates = [part(c) if i == d else c
+                 for i, c in enumerate(cell.coordinates)]  # fmt: skip
+  alone = codelet.vertex(
+    fields, Cell(shape, tuple(coordinates)), [part(o) for o in operands]
+  )
+  return alone, [part(r) for r in codelet.vertex(fields, cell, operands)]
+
+
+@pytest.mark.parametrize(
+  "record, d",
+  [
+    (r, d)
+    for r in VARIES
+    for d in range(number_of_independent_dimensions(r))
+  ],
+  ids=str,
+)  # fmt: skip
+def test_independent_dimensions_can_be_cut(record, d):
+  for alone, cut in zip(*cut_results(record, d), strict=True):
+    np.testing.assert_array_equal(alone, cut)
+
+
+@pytest.mark.parametrize("record", [schema.Reduce, schema.Dot, schema.Scan])
+def test_the_next_dimension_cannot_be_cut(record):
+  d = number_of_independent_dimensions(record)
+  ((alone,), (cut,)) = cut_results(record, d)
+  assert not np.array_equal(alone, cut)
 
 
 def asked(tree: ast.AST) -> set[str]:

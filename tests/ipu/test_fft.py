@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import engine_kit
 import hypothesis
 import hypothesis.strategies as st
 import lowering_kit
@@ -12,7 +13,10 @@ from ipu_test_util import rng_of, run_on, run_python
 import jax
 import jax.numpy as jnp
 from jax.scipy import signal
+from jaxlib.ipu.check.verify import verify
+from jaxlib.ipu.check.verify_state import InvalidProgram
 from jaxlib.ipu.ops import fft as fft_module
+from jaxlib.ipu.program import container
 
 # Direct products, of primes and others; powers of two; mixed factors; long
 # primes.
@@ -79,6 +83,82 @@ def test_empty_transforms(check_norm, shape):
 def test_drawn_lengths(check_norm, n, rows, inverse):
   f = jnp.fft.ifft if inverse else jnp.fft.fft
   check_norm(f, sample(rows, n))
+
+
+def transforms(f, *arguments, tiles=1472):
+  """The program of a function, its constants, and the products with matrices
+  that are marked as those of transforms."""
+  data = lowering_kit.compiled(f, arguments, tiles)
+  program, constants = container.read(data)
+  fields = [(step, getattr(step, "fields", None)) for step in program.steps]
+  named = [step for step, f in fields if getattr(f, "fourier", [])]
+  return program, bytes(constants), named
+
+
+# Of some kinds: the lengths of the transforms as which they are computed.
+@pytest.mark.parametrize(
+  "f, x, lengths",
+  [
+    (jnp.fft.fft, sample(20, 40), [40]),
+    (jnp.fft.ifft, sample(20, 40), [40]),
+    (jnp.fft.rfft, real(20, 40), [40]),
+    (jnp.fft.irfft, sample(20, 21), [40]),
+    (jnp.fft.fft, real(20, 40), [40]),
+    (jnp.fft.fft, sample(20, 1000), [25, 40]),
+    (jnp.fft.fft2, sample(20, 127), [127, 20]),
+  ],
+)
+def test_programs_name_the_matrices_of_transforms(cpu, f, x, lengths):
+  with jax.default_device(cpu):
+    _, _, found = transforms(f, x)
+  assert sorted(s.fields.fourier[0].length for s in found) == sorted(lengths)
+
+
+def test_other_matrices_are_not_named(cpu):
+  matrix = np.exp(-2j * np.pi * np.outer(np.arange(16), np.arange(16)) / 16)
+  with jax.default_device(cpu):
+    _, _, found = transforms(lambda x: x @ matrix.real, real(40, 16))
+  assert not found
+
+
+@pytest.mark.parametrize(
+  "change",
+  [
+    {"length": 41},
+    {"sign": 1},
+    {"scale": 1.001},
+    {"out_planes": 1, "length": 80, "kept": 80},
+  ],
+)
+def test_a_wrong_name_is_an_error(cpu, change):
+  with jax.default_device(cpu):
+    program, constants, (step,) = transforms(jnp.fft.fft, sample(20, 40))
+  verify(program, constants)
+  for name, value in change.items():
+    setattr(step.fields.fourier[0], name, value)
+  with pytest.raises(InvalidProgram, match="differs by"):
+    verify(program, constants)
+
+
+@pytest.mark.ipu_only
+def test_the_engine_reads_no_matrix_that_it_knows(cpu):
+  """Whatever the matrix is, the engine transforms; without its name, it
+  multiplies."""
+  x = sample(20, 40)
+  with jax.default_device(cpu):
+    program, constants, (step,) = transforms(jnp.fft.fft, x)
+  zeros = bytes(len(constants))
+  pairs = x.view(np.float32).reshape(20, 40, 2)
+
+  def engine() -> np.ndarray:
+    data = container.write(program, zeros)
+    (y,) = engine_kit.run(data, [pairs]).outputs
+    return y.view(np.complex64)[..., 0]
+
+  want = np.fft.fft(x)
+  assert np.abs(engine() - want).max() < 1e-5 * np.abs(want).max()
+  step.fields.fourier.clear()
+  assert not engine().any()
 
 
 def test_gradients(check_norm):

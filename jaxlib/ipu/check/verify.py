@@ -26,13 +26,17 @@ from jaxlib.ipu.dtypes import COMPLEX, SIZE, DType, stored
 from jaxlib.ipu.program import schema
 
 
-def verify(program: schema.Program) -> None:
+def verify(program: schema.Program, constants: bytes | None = None) -> None:
   """Checks a whole program.
+
+  Args:
+    program: the program.
+    constants: of the program; None: what it says of them is not checked.
 
   Raises:
     InvalidProgram: names the first defect.
   """
-  _StepVerifier(program).run()
+  _StepVerifier(program, constants).run()
 
 
 class _StepVerifier(Verifier):

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from jaxlib.ipu.check import verify_constants
 from jaxlib.ipu.check.verify_memory import dense
 from jaxlib.ipu.check.verify_state import Verifier
 from jaxlib.ipu.codelets import CODELETS
@@ -34,6 +35,7 @@ def check(v: Verifier, step: schema.Execute) -> None:
     _access(v, step, access)
   for access in step.operands:
     v.reads(access.tensor)
+  verify_constants.check(v, step)
   if size:
     v.require(step.cost.compute_cycles > 0, "vertices that cost nothing")
     _residency(v, step, shape, partition)

@@ -25,10 +25,14 @@ class Verifier:
       root has overwritten since.
     fresh: placed tensors that equal the view of their root here.
     views: the placed tensors of each root.
+    constants: the program's, if they are known.
   """
 
-  def __init__(self, program: schema.Program) -> None:
+  def __init__(
+    self, program: schema.Program, constants: bytes | None = None
+  ) -> None:
     self.program = program
+    self.constants = constants
     self.tensors = program.tensors
     self.layouts = [Layout.from_record(m) for m in program.mappings]
     self.where = "program"

@@ -162,6 +162,11 @@ class Codelet(abc.ABC):
     """Whether a compute set reads the old values of its result."""
     return False
 
+  def described(self, fields: Any, shape: Sequence[int]) -> dict[int, Array]:
+    """The elements that operands have according to the fields, up to rounding:
+    by the operand's number, over the iteration space or broadcast along it."""
+    return {}
+
   def flops(self, fields: Any, shape: Sequence[int]) -> float:
     """Arithmetic operations on the whole iteration space."""
     return 0.0

@@ -38,9 +38,10 @@ class ReducingCodelet(Codelet):
   many_partials: ClassVar[tuple[int, ...]]
   needs_boxes: ClassVar[bool] = False
 
-  @abc.abstractmethod
   def num_kept(self, fields: Any, rank: int) -> int:
-    """The number of parallel dimensions of the iteration space."""
+    """The number of parallel dimensions of the iteration space: all those that
+    are independent are not reduced."""
+    return int(fields.num_independent(rank))
 
   @abc.abstractmethod
   def combine(

@@ -1,6 +1,7 @@
 // Matrix products; `Dot` in jaxlib/ipu/program/schema.py.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,7 +53,26 @@ bool IsBroadcast(const std::vector<ProductLoop>& loops,
 }
 
 ElementType TypeOf(const Operand& operand) {
-  return {operand.view.dtype, operand.view.item_size, operand.view.constant};
+  return {operand.view.dtype, operand.view.item_size};
+}
+
+// An error if this is the description of no matrix.
+Status CheckFourier(const program::Fourier& f) {
+  const auto is_plane_count = [](uint8_t n) { return n == 1 || n == 2; };
+  const auto is_part = [&](uint32_t n) { return n > 0 && n <= f.length; };
+  if (is_plane_count(f.planes) && is_plane_count(f.out_planes) &&
+      is_part(f.terms) && is_part(f.kept) && (f.sign == 1 || f.sign == -1) &&
+      std::isfinite(f.scale)) {
+    return Status();
+  }
+  return InvalidArgument(
+      "Dot's right operand cannot be the matrix of a Fourier transform of "
+      "length " +
+      std::to_string(f.length) + ", sign " + std::to_string(f.sign) +
+      ", scale " + std::to_string(f.scale) + ", from " +
+      std::to_string(f.planes) + " planes of " + std::to_string(f.terms) +
+      " to " + std::to_string(f.out_planes) + " of " + std::to_string(f.kept) +
+      ".");
 }
 
 template <typename T>
@@ -86,14 +106,24 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Dot& fields) {
         std::to_string(set.results.size()) + " over " + std::to_string(rank) +
         " dimensions, of which " + std::to_string(k_begin) + " are not terms.");
   }
-  const Product product = {.batch = LoopsOf(set, 0, m_begin),
-                           .m = LoopsOf(set, m_begin, n_begin),
-                           .n = LoopsOf(set, n_begin, k_begin),
-                           .k = LoopsOf(set, k_begin, rank),
-                           .lhs = TypeOf(set.operands[0]),
-                           .rhs = TypeOf(set.operands[1]),
-                           .result = TypeOf(set.results[0]),
-                           .adds = fields.adds != 0};
+  Product product = {.batch = LoopsOf(set, 0, m_begin),
+                     .m = LoopsOf(set, m_begin, n_begin),
+                     .n = LoopsOf(set, n_begin, k_begin),
+                     .k = LoopsOf(set, k_begin, rank),
+                     .lhs = TypeOf(set.operands[0]),
+                     .rhs = TypeOf(set.operands[1]),
+                     .result = TypeOf(set.results[0]),
+                     .adds = fields.adds != 0};
+  for (const program::Fourier& f : fields.fourier) {
+    IPU_RETURN_IF_ERROR(CheckFourier(f));
+    product.fourier = {.length = f.length,
+                       .planes = f.planes,
+                       .terms = f.terms,
+                       .out_planes = f.out_planes,
+                       .kept = f.kept,
+                       .sign = f.sign,
+                       .scale = f.scale};
+  }
   if (!IsBroadcast(product.n, &ProductLoop::lhs) ||
       !IsBroadcast(product.m, &ProductLoop::rhs) ||
       !IsBroadcast(product.k, &ProductLoop::result)) {

@@ -153,6 +153,18 @@ class DotCodelet(ReducingCodelet):
     ways = _ways(target, fields, dtype, block, hints)
     return min(ways, key=lambda way: plain(way.cycles))
 
+  def described(
+    self, fields: schema.Dot, shape: Sequence[int]
+  ) -> dict[int, Array]:
+    """A Fourier matrix, unless the product takes only a part of it."""
+    *outer, columns, terms = (shape[g] for g in groups(fields, len(shape)))
+    for f in fields.fourier:
+      matrix = _fourier_matrix(f)
+      if matrix.shape == (math.prod(terms), math.prod(columns)):
+        ones = [1] * sum(map(len, outer))
+        return {1: matrix.T.reshape(*ones, *columns, *terms)}
+    return {}
+
   def flops(self, fields: schema.Dot, shape: Sequence[int]) -> float:
     return 2 * volume(shape)
 
@@ -174,9 +186,6 @@ class DotCodelet(ReducingCodelet):
     self, fields: schema.Dot, left: list[Array], right: list[Array]
   ) -> list[Array]:
     return [left[0] + right[0]]
-
-  def num_kept(self, fields: schema.Dot, rank: int) -> int:
-    return groups(fields, rank)[3].start
 
   def initial(
     self,
@@ -206,11 +215,33 @@ class DotCodelet(ReducingCodelet):
       not fields.adds or dtype == fields.accumulate_dtype,
       f"adds to element type {dtype} in {fields.accumulate_dtype}",
     )
+    v.require(
+      len(fields.fourier) <= 1, f"{len(fields.fourier)} Fourier matrices"
+    )
+    for f in fields.fourier:
+      v.require(
+        f.planes in (1, 2)
+        and f.out_planes in (1, 2)
+        and 0 < f.terms <= f.length
+        and 0 < f.kept <= f.length
+        and f.sign in (-1, 1)
+        and math.isfinite(f.scale),
+        f"no Fourier matrix has {f}",
+      )
 
   def example(self) -> tuple[schema.Dot, int]:
     return schema.Dot(DType.F32, 0), 4
 
   _CODE = 1024
+
+
+def _fourier_matrix(f: schema.Fourier) -> Array:
+  """Its definition, in double precision: rows are terms."""
+  exponent = np.outer(np.arange(f.terms), np.arange(f.kept)) % f.length
+  w = f.scale * np.exp(f.sign * 2j * np.pi * exponent / f.length)
+  blocks = np.array([[w.real, w.imag], [-w.imag, w.real]])
+  blocks = blocks[: f.planes, : f.out_planes].transpose(0, 2, 1, 3)
+  return blocks.reshape(f.planes * f.terms, f.out_planes * f.kept)
 
 
 def _accumulated_in(fields: schema.Dot, dtype: DType, hints: DotHints) -> DType:

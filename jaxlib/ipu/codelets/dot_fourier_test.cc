@@ -36,6 +36,7 @@ class Product {
            false),
         matrix_(kDtype, {t.planes, t.terms, t.out_planes, t.kept}, {5, 6, 3, 4},
                 kRank, random, false),
+        multiplied_(matrix_),
         result_(kDtype,
                 coefficients_inside
                     ? std::vector<int64_t>{t.out_planes, 3, columns, t.kept}
@@ -57,19 +58,36 @@ class Product {
                    matrix_.template At<T>(i) =
                        static_cast<T>(i[5] > i[3] ? -part : part);
                  });
-    matrix_.operand().view.constant = matrix_.data();
+    multiplied_ = matrix_;
+    fields_.accumulate_dtype = kDtype;
+    fields_.num_batch = 1;
+    fields_.num_rows = fields_.num_columns = 2;
+    fields_.fourier = {{.length = static_cast<uint32_t>(t.length),
+                        .sign = t.sign,
+                        .scale = t.scale,
+                        .planes = static_cast<uint8_t>(t.planes),
+                        .terms = static_cast<uint32_t>(t.terms),
+                        .out_planes = static_cast<uint8_t>(t.out_planes),
+                        .kept = static_cast<uint32_t>(t.kept)}};
   }
 
   TestArray& x() { return x_; }
+  // What the kernel gets, and what the expected results are computed from.
   TestArray& matrix() { return matrix_; }
+  TestArray& multiplied() { return multiplied_; }
+  program::Dot& fields() { return fields_; }
+  program::Fourier& fourier() { return fields_.fourier[0]; }
+
+  KernelOr Make(const Factories& table) {
+    const program::Execute step;
+    return table.kernel(
+        {step, shape_, {x_.operand(), matrix_.operand()}, {result_.operand()}},
+        {fields_});
+  }
 
   void Check(const Factories& table) {
-    program::Dot fields;
-    fields.accumulate_dtype = kDtype;
-    fields.num_batch = 1;
-    fields.num_rows = fields.num_columns = 2;
     ThreadPool threads(2);
-    RunKernel(table, fields, shape_, {&x_, &matrix_}, {&result_}, threads);
+    RunKernel(table, fields_, shape_, {&x_, &matrix_}, {&result_}, threads);
     EXPECT_TRUE(result_.GapsIntact());
     const double bound =
         8 * std::numeric_limits<T>::epsilon() * t_.scale * t_.terms;
@@ -79,7 +97,7 @@ class Product {
                    for (i[5] = 0; i[5] < t_.planes; ++i[5]) {
                      for (i[6] = 0; i[6] < t_.terms; ++i[6]) {
                        sum += double{x_.template At<T>(i)} *
-                              double{matrix_.template At<T>(i)};
+                              double{multiplied_.template At<T>(i)};
                      }
                    }
                    i[5] = i[6] = 0;
@@ -96,7 +114,8 @@ class Product {
 
   const Transform t_;
   const std::vector<int64_t> shape_;
-  TestArray x_, matrix_, result_;
+  TestArray x_, matrix_, multiplied_, result_;
+  program::Dot fields_;
 };
 
 template <typename T>
@@ -129,6 +148,7 @@ TEST(DotFourierTest, RealNumbers) {
       CheckAll<float>({n, 1, n, 2, n, sign, 0.5}, random);
       CheckAll<double>({n, 1, n, 2, n / 2 + 1, sign, 1}, random);
       CheckAll<float>({n, 2, n / 2 + 1, 1, n, sign, 1.0 / n}, random);
+      CheckAll<float>({n, 1, n, 1, n / 2 + 1, sign, 1}, random);
     }
   }
 }
@@ -156,14 +176,64 @@ TEST(DotFourierTest, NothingOverflowsThatFits) {
   }
 }
 
-// One element of the matrix is another: it is no transform's.
-TEST(DotFourierTest, AlmostAFourierMatrix) {
+// Whatever the matrix is: a program that says what it is is trusted.
+TEST(DotFourierTest, TheMatrixIsNotRead) {
   std::mt19937 random(4);
   for (const Factories* table : SupportedFactories()) {
-    Product<float> product({25, 2, 25, 2, 25, -1, 1}, 20, true, random);
-    product.matrix().At<float>({0, 0, 0, 1, 24, 1, 24}) += 0.5f;
-    product.Check(*table);
+    for (bool coefficients_inside : {false, true}) {
+      Product<float> product({25, 2, 25, 2, 25, -1, 1}, 20, coefficients_inside,
+                             random);
+      ForEachIndex({1, 1, 1, 2, 25, 2, 25}, [&](const auto& i) {
+        product.matrix().At<float>(i) = std::numeric_limits<float>::quiet_NaN();
+      });
+      product.Check(*table);
+    }
   }
+}
+
+// Products of which nothing is said, or which only take a part of the matrix.
+TEST(DotFourierTest, OtherMatricesAreMultiplied) {
+  std::mt19937 random(7);
+  const auto check = [&](const auto& change) {
+    for (const Factories* table : SupportedFactories()) {
+      Product<float> product({25, 2, 25, 2, 25, -1, 1}, 20, true, random);
+      product.matrix().At<float>({0, 0, 0, 1, 24, 1, 24}) += 0.5f;
+      product.multiplied() = product.matrix();
+      change(product);
+      product.Check(*table);
+    }
+  };
+  check([](Product<float>& p) { p.fields().fourier.clear(); });
+  check([](Product<float>& p) {
+    p.fourier().length = 26;
+    p.fourier().terms = 26;
+  });
+  check([](Product<float>& p) { p.fourier().kept = 24; });
+  check([](Product<float>& p) { p.fourier().out_planes = 1; });
+  // Of 25 terms and 50, but of a length that is too large, or prime.
+  check([](Product<float>& p) { p.fourier().length = 1000; });
+  check([](Product<float>& p) { p.fourier().length = 131; });
+  check([](Product<float>& p) { p.fourier().length = ~0u; });
+}
+
+TEST(DotFourierTest, RefusesWhatIsNoTransform) {
+  std::mt19937 random(8);
+  const auto refused = [&](const auto& change) {
+    Product<float> product({25, 2, 25, 2, 25, -1, 1}, 20, true, random);
+    change(product.fourier());
+    return !product.Make(avx2::Table()).ok();
+  };
+  EXPECT_FALSE(refused([](program::Fourier&) {}));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.length = 24; }));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.length = 0; }));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.sign = 0; }));
+  EXPECT_TRUE(refused([](program::Fourier& f) {
+    f.scale = std::numeric_limits<double>::infinity();
+  }));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.planes = 3; }));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.out_planes = 0; }));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.terms = 0; }));
+  EXPECT_TRUE(refused([](program::Fourier& f) { f.kept = ~0u; }));
 }
 
 // What is no number in one column is none there alone.

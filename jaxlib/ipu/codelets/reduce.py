@@ -328,9 +328,6 @@ class ReduceCodelet(ReducingCodelet):
       )
     return accumulators
 
-  def num_kept(self, fields: schema.Reduce, rank: int) -> int:
-    return rank - fields.num_reduced
-
   def initial(
     self,
     fields: schema.Reduce,

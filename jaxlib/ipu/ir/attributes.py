@@ -33,6 +33,20 @@ class Padding:
 
 
 @dataclasses.dataclass(frozen=True)
+class FourierMatrix:
+  """The matrix of a discrete Fourier transform in real numbers, of shape
+  (planes, terms, out_planes, kept): `schema.Fourier`."""
+
+  length: int
+  sign: int
+  scale: float
+  planes: int
+  terms: int
+  out_planes: int
+  kept: int
+
+
+@dataclasses.dataclass(frozen=True)
 class DotDimensions:
   """Batch and contracting dimensions.
 
@@ -41,6 +55,9 @@ class DotDimensions:
     result: dimension i of the result is dimension `result[i]` of (batch, free
       ones of lhs, free ones of rhs); empty: in this order.
     f16_sums: the user's algorithm sums in f16.
+    fourier: the matrix that rhs is, if it is one of a Fourier transform: its
+      rows in row-major order of the contracting dimensions, its columns in that
+      of the free ones.
   """
 
   lhs_batch: tuple[int, ...]
@@ -49,6 +66,7 @@ class DotDimensions:
   rhs_contract: tuple[int, ...]
   result: tuple[int, ...] = ()
   f16_sums: bool = False
+  fourier: FourierMatrix | None = None
 
 
 @dataclasses.dataclass(frozen=True)

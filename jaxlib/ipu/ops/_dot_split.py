@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.ir.attributes import FourierMatrix
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.layout import Layout, project
 from jaxlib.ipu.lower.builder import Builder
@@ -40,6 +41,7 @@ class Product:
     kept: the dimensions of the result, in its order, without those of extent 1.
     value: the result.
     f16_sums: the matrix unit adds up in f16, where it can.
+    fourier: what the right operand is known to be.
   """
 
   shape: tuple[int, ...]
@@ -48,6 +50,7 @@ class Product:
   kept: tuple[int, ...]
   value: Value
   f16_sums: bool
+  fourier: FourierMatrix | None = None
 
   @property
   def outer(self) -> int:

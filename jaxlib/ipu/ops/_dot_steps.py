@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -71,6 +72,8 @@ def _compute_part(
     for d in range(len(shape))
   )
   _, m, n, _ = (math.prod(shape[s]) for s in product.spans)
+  known = product.fourier
+  fourier = [schema.Fourier(*dataclasses.astuple(known))] if known else []
   root = -1
   for terms in _blocks(shape[outer:], choice.first[outer:]):
     begins, ends = (a + b for a, b in zip(place, terms, strict=True))
@@ -85,7 +88,7 @@ def _compute_part(
       )
       kept = tuple(part[d] for d in product.kept)
       root = builder.new_root(kept, sums, layout)
-    fields = schema.Dot(choice.accumulate, int(not first), *counts)
+    fields = schema.Dot(choice.accumulate, int(not first), *counts, fourier)
     hints = DotHints(
       f16_sums=product.f16_sums,
       vector=min(m, n) == 1,

@@ -85,8 +85,7 @@ def _as_product(
   loops = [loop for group in groups for loop in group]
   left = as_loops(lhs, [loop.lhs for loop in loops])
   right = as_loops(rhs, [loop.rhs for loop in loops])
-  f16_sums = node.attributes.f16_sums
-  product = _product(groups, left, right, node.results[0], f16_sums)
+  product = _product(groups, left, right, node.results[0], node.attributes)
   return product, loops, left, right
 
 
@@ -125,7 +124,7 @@ def _product(
   left: View,
   right: View,
   value: Value,
-  f16_sums: bool,
+  d: DotDimensions,
 ) -> Product:
   loops = [loop for group in groups for loop in group]
   shape = tuple(
@@ -147,7 +146,8 @@ def _product(
       )
     ),
     value,
-    f16_sums,
+    d.f16_sums,
+    d.fourier,
   )
 
 

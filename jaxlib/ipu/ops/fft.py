@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import NUMPY, DType
-from jaxlib.ipu.ir.attributes import DotDimensions
+from jaxlib.ipu.ir.attributes import DotDimensions, FourierMatrix
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -188,7 +188,7 @@ def _transform(
   if a is None and n > _DIRECT_PRIME:
     return _chirp(e, x, n, sign, out, scale, keep)
   if a is None:
-    matrix = _matrix(n, sign, scale)[:planes, :terms, :out, :keep]
+    matrix = FourierMatrix(n, sign, scale, planes, terms, out, keep)
     x = e.reshape(x, (planes, rows, terms, 1, columns))
     x = _product(e, x, matrix)
     return e.reshape(x, (out, rows, keep, columns))
@@ -200,7 +200,7 @@ def _transform(
   used = -(-terms // b)
   if a <= _DIRECT:
     x = e.reshape(x, (planes, rows, used, b, columns))
-    x = _product(e, x, _matrix(a, sign)[:planes, :used])
+    x = _product(e, x, FourierMatrix(a, sign, 1.0, planes, used, 2, a))
   else:
     x = e.reshape(x, (planes, rows, used, b * columns))
     x = _transform(e, x, a, sign)
@@ -214,20 +214,21 @@ def _transform(
   return e.slice_in_dim(x, 0, keep, 2)
 
 
-def _product(e: Emitter, x: Value, matrix: np.ndarray) -> Value:
+def _product(e: Emitter, x: Value, matrix: FourierMatrix) -> Value:
   """(planes, rows, terms, b, columns) times (planes, terms, out, k).
 
   Returns:
     (out, rows, b, k, columns), written by the product in this order.
   """
   planes, rows, terms, b, columns = x.shape
-  out, k = matrix.shape[2:]
-  constant = e.constant(np.ascontiguousarray(matrix, NUMPY[x.dtype]))
+  out, k = matrix.out_planes, matrix.kept
+  constant = e.constant(_elements(matrix).astype(NUMPY[x.dtype]))
   # Dimensions of extent 1 would obscure which rows are the result's.
   x = e.reshape(
     x, (planes, rows, terms, b) + ((columns,) if columns > 1 else ())
   )
-  x = e.dot_general(x, constant, DotDimensions((), (), (0, 2), (0, 1)))
+  d = DotDimensions((), (), (0, 2), (0, 1), fourier=matrix)
+  x = e.dot_general(x, constant, d)
   order = (3, 0, 1, 4, 2) if columns > 1 else (2, 0, 1, 3)
   return e.reshape(e.transpose(x, order), (out, rows, b, k, columns))
 
@@ -259,12 +260,13 @@ def _power(n: int, exponent: np.ndarray, sign: int) -> np.ndarray:
   return roots if sign > 0 else roots.conj()
 
 
-def _matrix(n: int, sign: int, scale: float = 1.0) -> np.ndarray:
-  """The transform as a real matrix (2, n, 2, n) of float64."""
-  k = np.arange(n)
-  w = _power(n, np.outer(k, k), sign) * scale
+def _elements(f: FourierMatrix) -> np.ndarray:
+  """Float64, (planes, terms, out_planes, kept)."""
+  exponent = np.outer(np.arange(f.terms), np.arange(f.kept))
+  w = _power(f.length, exponent, f.sign) * f.scale
   blocks = np.array([[w.real, w.imag], [-w.imag, w.real]])
-  return blocks.transpose(0, 2, 1, 3)
+  blocks = blocks[: f.planes, : f.out_planes]
+  return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
 
 
 def _rotate(e: Emitter, x: Value, n: int, sign: int) -> Value:

@@ -192,6 +192,51 @@ def smallest(t: Any) -> int:
   return sum(map(smallest, codec.field_types(t).values()))
 
 
+class _Expression:
+  """An integer expression in C++: what a method returns for it in Python."""
+
+  def __init__(self, text: str) -> None:
+    self.text = text
+
+  def __add__(self, other: _Expression | int) -> _Expression:
+    return _Expression(f"{self.text} + {_operand(other)}")
+
+  def __sub__(self, other: _Expression | int) -> _Expression:
+    return _Expression(f"{self.text} - {_operand(other)}")
+
+
+def _operand(value: _Expression | int) -> str:
+  return value.text if isinstance(value, _Expression) else str(value)
+
+
+def facts_text(t: type) -> list[str]:
+  """The members of a codelet's record that correspond to `schema.Facts`.
+
+  `EachCode` calls a function with one register program after the other, as long
+  as it returns true.
+  """
+  fields = codec.field_types(t)
+  symbols = {
+    name: _Expression(f"int64_t{{{name}}}")
+    for name, f in fields.items()
+    if codec.scalar_letter(f)
+  }
+  count: Any = t.num_independent(  # type: ignore[attr-defined]
+    types.SimpleNamespace(**symbols), _Expression("rank")
+  )
+  codes = " && ".join(f"f({n})" for n, f in fields.items() if f is Code)
+  return [
+    "  int64_t NumIndependent([[maybe_unused]] int64_t rank) const {",
+    f"    return {_operand(count)};",
+    "  }",
+    f"  static constexpr bool kPacks = {str(t.packs).lower()};",  # type: ignore[attr-defined]
+    "  template <typename F>",
+    "  bool EachCode([[maybe_unused]] F f) const {",
+    f"    return {codes or 'true'};",
+    "  }",
+  ]
+
+
 def struct_text(t: type, unions: dict[Any, str]) -> str:
   """The definition of a record.
 
@@ -213,6 +258,7 @@ def struct_text(t: type, unions: dict[Any, str]) -> str:
     "  static bool Each(Self& v, F f) {",
     f"    return {calls};",
     "  }",
+    *(facts_text(t) if issubclass(t, schema.Facts) else ()),
     "};",
   ]
   return "\n".join(lines)

@@ -25,7 +25,7 @@ from typing import Annotated, dataclass_transform
 
 from jaxlib.ipu.kernel.instruction import Code
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 # The maximum rank of a shape, iteration spaces and views included.
 HIGHEST_RANK = 256
@@ -134,8 +134,37 @@ class Location:
 # --- Codelets: the typed fields of each ----------------------------------
 
 
+class Facts:
+  """What engines may rely on for every codelet. C++ has the same functions,
+  generated from these (`generate_header.py`).
+
+  Attributes:
+    packs: whether engines are likely to rearrange whole operands before they
+      compute. Doing so for every part of a compute set takes long if the parts
+      share a large operand.
+  """
+
+  __slots__ = ()
+  packs = False
+
+  def num_independent(self, rank: int) -> int:
+    """The number of leading dimensions of the iteration space along which
+    indices are independent, unless a register program counts them (IOTA).
+
+    A compute set over some of the indices of such a dimension, with all
+    accesses restricted to these, computes exactly its part of the results.
+    Zero, which is always right, where accesses are not bounded by the
+    iteration space.
+
+    Args:
+      rank: of the iteration space. Only sums and differences of it and of
+        scalar fields can be translated to C++.
+    """
+    return 0
+
+
 @record
-class Map:
+class Map(Facts):
   """An element-wise register program over the iteration space.
 
   `code` holds the instructions (`kernel/opcode.py`); instruction i defines
@@ -145,9 +174,12 @@ class Map:
   code: Code
   outputs: list[U16]
 
+  def num_independent(self, rank: int) -> int:
+    return rank
+
 
 @record
-class Reduce:
+class Reduce(Facts):
   """Reduces the last `num_reduced` dimensions of the iteration space.
 
   The operands pass through the register program `code` first; its `outputs`
@@ -168,9 +200,37 @@ class Reduce:
   combine_outputs: list[U16]
   init: bytes
 
+  def num_independent(self, rank: int) -> int:
+    return rank - self.num_reduced
+
 
 @record
-class Dot:
+class Fourier:
+  """The matrix of a discrete Fourier transform, as operand 1 of a `Dot`.
+
+  Coefficient k is scale * sum over j of x[j] exp(sign 2 pi i j k / length), and
+  the matrix has real elements. Its rows are for the real parts of x[j],
+  j < `terms`, and then, with two `planes`, for their imaginary parts; x is zero
+  from `terms` on. Its columns are for the real parts of the coefficients
+  k < `kept`, and then, with two `out_planes`, for their imaginary parts. Rows
+  are numbered in row-major order over the product's k, columns over its n.
+
+  An engine may compute the product by a fast transform, without reading the
+  matrix. It trusts the elements, as it trusts those of any constant, but not
+  the extents: where the product has others, it takes a part of the matrix.
+  """
+
+  length: U32
+  sign: I32
+  scale: F64
+  planes: U8
+  terms: U32
+  out_planes: U8
+  kept: U32
+
+
+@record
+class Dot(Facts):
   """A batched matrix product over the iteration space (b..., m..., n..., k...).
 
   result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], where each index
@@ -180,18 +240,26 @@ class Dot:
   sums are of `accumulate_dtype`; the result is rounded once at the end. The
   partition of k determines how many partial products tiles add up. With
   `adds`, the sums are added to result 0, which has the accumulator's type: one
-  of several steps that each take a part of k.
+  of several steps that each take a part of k. `fourier` has one entry if the
+  right operand is known to be the matrix of a Fourier transform, or a part of
+  it.
   """
+
+  packs = True
 
   accumulate_dtype: ElementType
   adds: U8
   num_batch: U32 = 1
   num_rows: U32 = 1
   num_columns: U32 = 1
+  fourier: list[Fourier] = dataclasses.field(default_factory=list)
+
+  def num_independent(self, rank: int) -> int:
+    return self.num_batch + self.num_rows + self.num_columns
 
 
 @record
-class Scan:
+class Scan(Facts):
   """Running totals along the last dimension of the iteration space.
 
   Operand 0 has the elements; operand 1, which is broadcast along the last
@@ -206,9 +274,12 @@ class Scan:
   combine_output: U16
   reverse: U8
 
+  def num_independent(self, rank: int) -> int:
+    return rank - 1
+
 
 @record
-class Gather:
+class Gather(Facts):
   """StableHLO's gather in a normal form.
 
   Iteration space: (batch..., window...), the result's dimensions in that
@@ -229,7 +300,7 @@ class Gather:
 
 
 @record
-class Scatter:
+class Scatter(Facts):
   """StableHLO's scatter in a normal form, updating result 0 in place.
 
   Iteration space: (batch..., window...), the update's dimensions in that
@@ -253,7 +324,7 @@ class Scatter:
 
 
 @record
-class DynamicSlice:
+class DynamicSlice(Facts):
   """result[i] = operand[start + i]; iteration space: the result's.
 
   Operand 0 is the operand; operands 1.. are the scalar start indices, one
@@ -265,7 +336,7 @@ class DynamicSlice:
 
 
 @record
-class DynamicUpdate:
+class DynamicUpdate(Facts):
   """result[start + i] = update[i]; iteration space: the update's.
 
   Operand 0 is the update; operands 1.. are the start indices as in
@@ -291,7 +362,7 @@ class SortKey:
 
 
 @record
-class Sort:
+class Sort(Facts):
   """A stable sort along the last dimension of the iteration space.
 
   Result j gets the first `keep` elements of operand j in the order of `keys`,
@@ -327,7 +398,7 @@ class FactorKind(enum.IntEnum):
 
 
 @record
-class Factorise:
+class Factorise(Facts):
   """Factors matrices.
 
   Iteration space: (matrix, row). Operand 0 holds the matrices, [count, rows,
@@ -344,7 +415,7 @@ class Factorise:
 
 
 @record
-class Bisect:
+class Bisect(Facts):
   """Eigenvalues of symmetric tridiagonal matrices in ascending order.
 
   Iteration space: (matrix, eigenvalue). Operand 0 has the diagonals [count,
@@ -360,7 +431,7 @@ class Bisect:
 
 
 @record
-class InverseIteration:
+class InverseIteration(Facts):
   """Eigenvectors of symmetric tridiagonal matrices T, each independently.
 
   Iteration space: (matrix, value). Operand 0 has the diagonals [count, rows],

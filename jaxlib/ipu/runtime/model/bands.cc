@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <utility>
-#include <variant>
 
-#include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/program/independent.h"
 
 namespace ipu::model {
 namespace {
+
+// The thresholds below are guesses from the sizes of caches, for second-level
+// ones of 512 KB and more. Only their sum has been measured: with them, Fourier
+// transforms of 1000 rows of 1000 took 3.2 ms instead of 5.1, a softmax of
+// 2048 x 2048 took 1.9 instead of 2.5.
 
 // Bands only pay for steps that access at least so many bytes. What smaller
 // ones write is still in the cache when the next step reads it.
@@ -26,11 +29,12 @@ constexpr int64_t kFewestBands = 8;
 // and of whole cache lines even if an element has a few bytes.
 constexpr int64_t kUnit = 16;
 // The least number of contiguous bytes in a band that memory delivers at full
-// speed.
+// speed: a page.
 constexpr int64_t kLeastPiece = 4 << 10;
-// The maximum bytes of a product's operand that is broadcast along the rows,
-// and which every band therefore packs again.
+// The most bytes of an operand that every band needs whole and rearranges again
+// (Packs): a small part of what the band itself reads.
 constexpr int64_t kMostShared = 64 << 10;
+// Steps of a group, since the time to find groups grows with its square.
 constexpr size_t kMostSteps = 16;
 
 // The bytes that a step accesses of an operand or result.
@@ -94,45 +98,40 @@ bool RowsApart(const Region& a, const Region& b, int64_t rows) {
   return distance + narrow.span <= a.step;
 }
 
-// Whether a register program reads the index along dimension d, which a band
-// does not know.
-bool UsesIota(const std::string& code, size_t d) {
-  // The instructions were checked when the step's own kernel was made.
-  for (size_t at = 0; at < code.size(); at += sizeof(program::Instruction)) {
-    program::Instruction i;
-    std::memcpy(&i, code.data() + at, sizeof i);
-    if (i.op == program::Opcode::kIota && i.imm == d) return true;
+// The bytes of an operand or result. Those that are broadcast along a dimension
+// have one index there.
+int64_t BytesOf(const ComputeSet& set, const Operand& o) {
+  int64_t bytes = o.view.item_size;
+  for (size_t d = 0; d < set.shape.size(); ++d) {
+    if (o.Stride(d) != 0) bytes *= set.shape[d];
   }
-  return false;
+  return bytes;
 }
 
-// Whether a step computes its rows along dimension d independently of each
-// other, and can do so band by band without much additional work.
-bool Separable(const ComputeSet& set, size_t d) {
-  if (set.shape[d] < kFewestBands) return false;
-  if (const auto* map = std::get_if<program::Map>(&set.step.fields.value)) {
-    return !UsesIota(map->code, d);
-  }
-  if (const auto* reduce =
-          std::get_if<program::Reduce>(&set.step.fields.value)) {
-    return d + reduce->num_reduced < set.shape.size() &&
-           !UsesIota(reduce->code, d);
-  }
-  if (const auto* dot = std::get_if<program::Dot>(&set.step.fields.value)) {
-    if (d >= dot->num_batch + dot->num_rows + dot->num_columns) return false;
-    for (const Operand& o : set.operands) {
-      int64_t bytes = o.view.item_size;
-      for (size_t j = 0; j < set.shape.size(); ++j) {
-        if (o.Stride(j) != 0) bytes *= set.shape[j];
-      }
-      if (o.Stride(d) == 0 && bytes > kMostShared) return false;
-    }
-    return true;
-  }
-  return false;
+// The bytes of all operands and results of a step.
+int64_t BytesOf(const ComputeSet& set) {
+  int64_t bytes = 0;
+  for (const Operand& o : set.operands) bytes += BytesOf(set, o);
+  for (const Operand& o : set.results) bytes += BytesOf(set, o);
+  return bytes;
 }
 
-// Consecutive steps that can go through their rows together.
+// Whether a step can be run band by band along dimension d without much
+// additional work.
+bool CanCut(const ComputeSet& set, size_t d) {
+  const program::Fields& fields = set.step.fields;
+  if (set.shape[d] < kFewestBands ||
+      !program::IsIndependent(fields, set.shape.size(), d)) {
+    return false;
+  }
+  return !program::Packs(fields) ||
+         std::none_of(
+             set.operands.begin(), set.operands.end(), [&](const Operand& o) {
+               return o.Stride(d) == 0 && BytesOf(set, o) > kMostShared;
+             });
+}
+
+// Consecutive steps that can go through their rows together, band by band.
 class Group {
  public:
   Group(int64_t rows, const std::vector<uint32_t>& storage)
@@ -140,7 +139,7 @@ class Group {
 
   const std::vector<size_t>& dims() const { return dims_; }
 
-  // Adds a step that is cut along the first dimension for which that is
+  // Adds a step, cut along the first of its dimensions for which that is
   // possible. Returns false if there is none.
   bool Add(const ComputeSet& set) {
     for (size_t d = 0; d < set.shape.size(); ++d) {
@@ -152,7 +151,7 @@ class Group {
   // Adds a step that is cut along dimension d. Returns false if its rows depend
   // on each other or on other rows of the group's steps.
   bool Add(const ComputeSet& set, size_t d) {
-    if (set.shape[d] != rows_ || !Separable(set, d)) return false;
+    if (set.shape[d] != rows_ || !CanCut(set, d)) return false;
     const size_t before = regions_.size();
     const auto add = [&](const std::vector<Operand>& operands, bool written) {
       for (const Operand& o : operands) {
@@ -203,21 +202,6 @@ class Group {
   std::vector<Region> regions_;
   std::vector<size_t> dims_;
 };
-
-// The bytes of all operands and results of a step.
-int64_t BytesOf(const ComputeSet& set) {
-  int64_t bytes = 0;
-  for (const auto* operands : {&set.operands, &set.results}) {
-    for (const Operand& o : *operands) {
-      int64_t of_one = o.view.item_size;
-      for (size_t d = 0; d < set.shape.size(); ++d) {
-        if (o.Stride(d) != 0) of_one *= set.shape[d];
-      }
-      bytes += of_one;
-    }
-  }
-  return bytes;
-}
 
 // Runs several steps in bands. Each step has a kernel for a whole band, and one
 // for the last band if that has fewer rows. All bands use the same kernels: for
@@ -286,7 +270,6 @@ class BandKernel final : public Kernel {
     }
     if (i == slots_.size()) slots_.push_back({o.view.base, step});
     o.view.base = static_cast<uint32_t>(kFirst + i);
-    if (step != 0) o.view.constant = nullptr;
     if (o.dims[d] >= 0) o.view.shape[o.dims[d]] = rows;
   }
 
@@ -300,17 +283,22 @@ class BandKernel final : public Kernel {
 std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
                              const std::vector<uint32_t>& storage) {
   std::vector<Bands> found;
+  // A step without iterations may have views of any strides.
+  const auto is_empty = [](const ComputeSet& set) {
+    return std::find(set.shape.begin(), set.shape.end(), 0) != set.shape.end();
+  };
   for (size_t first = 0; first + 1 < steps.size();) {
     Bands best{first, first + 1, {}, 0, 0};
     // A small step may be part of a group, but is not worth beginning one.
     const size_t rank = steps[first].shape.size();
-    const bool large = BytesOf(steps[first]) >= kWorthBytes / 2;
+    const bool large =
+        !is_empty(steps[first]) && BytesOf(steps[first]) >= kWorthBytes / 2;
     for (size_t d = 0; large && d < rank; ++d) {
       Group group(steps[first].shape[d], storage);
       if (!group.Add(steps[first], d)) continue;
       size_t end = first + 1;
       while (end < steps.size() && end - first < kMostSteps &&
-             group.Add(steps[end])) {
+             !is_empty(steps[end]) && group.Add(steps[end])) {
         ++end;
       }
       const int64_t extent = steps[first].shape[d];
@@ -339,27 +327,6 @@ KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
         kernel->Add(steps[i], bands.dims[i - bands.begin], factories));
   }
   return KernelOr(std::move(kernel));
-}
-
-void RunInBands(const StepRun& run, const std::vector<uint32_t>& storage,
-                const Factories& factories, Block& block,
-                Executable& executable) {
-  const std::vector<Bands> found = FindBands(run.steps, storage);
-  // From the last to the first: erasing instructions then does not change the
-  // indices of those that are still to be replaced.
-  for (auto bands = found.rbegin(); bands != found.rend(); ++bands) {
-    KernelOr kernel = MakeBandKernel(run.steps, *bands, factories);
-    if (!kernel.ok()) continue;  // keep the steps' own kernels
-    const auto first = block.instructions.begin() +
-                       static_cast<ptrdiff_t>(run.begin + bands->begin);
-    first->kernel = kernel->get();
-    block.instructions.erase(
-        first + 1, first + static_cast<ptrdiff_t>(bands->end - bands->begin));
-    for (size_t i = bands->begin; i < bands->end; ++i) {
-      executable.kernels[run.kernels[i]] = nullptr;
-    }
-    executable.kernels[run.kernels[bands->begin]] = std::move(*kernel);
-  }
 }
 
 }  // namespace ipu::model

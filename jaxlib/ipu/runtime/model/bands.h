@@ -6,6 +6,10 @@
 // row to its maximum, subtracts it, sums up and divides. Such rows are cut into
 // bands that fit the second-level cache; each band goes through all of the
 // steps before the next one does, and the threads share the bands.
+//
+// Which rows are independent is a fact of each codelet (program/independent.h).
+// That no step writes what another one accesses for another row is checked
+// here, on the bytes that they access.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_
@@ -15,7 +19,6 @@
 #include <span>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/model/executable.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 
@@ -29,27 +32,16 @@ struct Bands {
   int64_t rows;              // of a band; the last one may have fewer
 };
 
-// Finds runs of consecutive steps that are worth running in bands. For
-// `storage` see ScheduleCopies.
+// Finds runs of consecutive steps that are worth running in bands, in order.
+// Needs no kernels: the codelets' fields need not be valid, but views have to
+// be inside their storage. For `storage` see ScheduleCopies.
 std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
                              const std::vector<uint32_t>& storage);
 
-// Makes one kernel that runs all steps of `bands`.
+// Makes one kernel that runs all steps of `bands`. Fails if a step's kernel
+// cannot be made for fewer rows.
 KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
                         const Factories& factories);
-
-// Compute sets that are consecutive instructions of a block.
-struct StepRun {
-  size_t begin = 0;  // the index of the first step's instruction
-  std::vector<ComputeSet> steps;
-  std::vector<size_t> kernels;  // each step's index in Executable::kernels
-};
-
-// Replaces the kernels and instructions of steps by those of band kernels where
-// that is faster.
-void RunInBands(const StepRun& run, const std::vector<uint32_t>& storage,
-                const Factories& factories, Block& block,
-                Executable& executable);
 
 }  // namespace ipu::model
 

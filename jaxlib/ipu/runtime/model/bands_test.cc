@@ -41,6 +41,17 @@ program::Execute SumOf() {
   return Step({sum});
 }
 
+// Running totals of rows.
+program::Execute TotalsOf() {
+  Builder code;
+  program::Scan totals;
+  const uint16_t x = code.Load<float>(0), y = code.Load<float>(1);
+  totals.combine_output = code.Add(Opcode::kAdd, RegisterType::kF32, {x, y});
+  totals.combine = code.map.code;
+  totals.reverse = 0;
+  return Step({totals});
+}
+
 Operand Matrix(uint32_t base, int64_t offset = 0) {
   Operand o = Strided(base, DType::kF32, {kRows, kColumns}, {kColumns, 1});
   o.view.offset = offset;
@@ -104,6 +115,66 @@ TEST(BandsTest, StepsOnRowsRunInBands) {
       }
     }
   }
+}
+
+TEST(BandsTest, RunningTotalsRunInBandsOfRows) {
+  const program::Execute negate = MapOf(Opcode::kNegate, 1),
+                         totals = TotalsOf();
+  constexpr int64_t kStarts = kRows * kColumns * 4;
+  const std::vector<int64_t> shape = {kRows, kColumns};
+  const std::vector<ComputeSet> steps = {
+      {negate, shape, {Matrix(kArgument)}, {Matrix(kScratch)}},
+      {totals,
+       shape,
+       {Matrix(kScratch), Column(kScratch, kStarts)},
+       {Matrix(kResult)}}};
+  const std::vector<Bands> found = FindBands(steps, kStorage);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].dims, (std::vector<size_t>{0, 0}));
+  std::vector<float> x = Counted(kRows * kColumns);
+  for (const Factories* table : SupportedFactories()) {
+    const KernelOr kernel = MakeBandKernel(steps, found[0], *table);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    std::vector<float> scratch(kRows * (kColumns + 1), 3), result(x.size(), -1);
+    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                     reinterpret_cast<char*>(x.data()),
+                     reinterpret_cast<char*>(result.data())};
+    ThreadPool threads(2);
+    (*kernel)->Run(Memory{bases}, threads);
+    for (int64_t i = 0; i < kRows; ++i) {
+      float total = 3;
+      for (int64_t j = 0; j < kColumns; ++j) {
+        total -= x[i * kColumns + j];  // exact
+        ASSERT_EQ(result[i * kColumns + j], total);
+      }
+    }
+  }
+}
+
+// Bands are chosen before anybody has checked a step's fields or made a kernel.
+TEST(BandsTest, ProgramsMayBeInvalid) {
+  const Centred centred;
+  for (const size_t bytes : {size_t{1}, size_t{17}}) {
+    program::Execute torn = centred.negate;
+    std::get<program::Map>(torn.fields.value).code.resize(bytes);
+    std::vector<ComputeSet> steps;
+    for (int i = 0; i < 2; ++i) {
+      steps.push_back({torn,
+                       centred.shape,
+                       {Matrix(i == 0 ? kArgument : kScratch)},
+                       {Matrix(i == 0 ? kScratch : kResult)}});
+    }
+    for (const Bands& bands : FindBands(steps, kStorage)) {
+      EXPECT_FALSE(MakeBandKernel(steps, bands, avx2::Table()).ok());
+    }
+  }
+  // Of a step without iterations, views may have any strides.
+  Operand wild = Matrix(kArgument);
+  wild.view.strides = {int64_t{1} << 47, int64_t{1} << 47};
+  const std::vector<ComputeSet> empty = {
+      {centred.negate, {kRows, 0}, {wild}, {Matrix(kScratch)}},
+      {centred.negate, {kRows, 0}, {Matrix(kScratch)}, {Matrix(kResult)}}};
+  EXPECT_TRUE(FindBands(empty, kStorage).empty());
 }
 
 // The second step reads rows that other bands of the first one write.

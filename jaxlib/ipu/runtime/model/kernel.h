@@ -50,9 +50,6 @@ struct View {
   uint32_t item_size = 0;  // bytes
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // in elements; may be 0 or negative
-  // Element (0, ..., 0) if the operand never changes and its values are known
-  // when the program is loaded; otherwise null.
-  const char* constant = nullptr;
 
   char* Data(const Memory& memory) const { return memory.bases[base] + offset; }
 };

@@ -76,10 +76,10 @@ class Loader {
 
   Status AddBlock(const std::vector<program::Step>& steps, uint32_t* index) {
     Block block;
-    StepRun outer = std::exchange(run_, {});
+    std::vector<ComputeSet> outer = std::exchange(waiting_, {});
     IPU_RETURN_IF_ERROR(AddSteps(steps, block));
-    RunInBands(run_, storage_, factories_, block, *executable_);
-    run_ = std::move(outer);
+    IPU_RETURN_IF_ERROR(AddComputeSets(block));
+    waiting_ = std::move(outer);
     *index = static_cast<uint32_t>(executable_->blocks.size());
     executable_->blocks.push_back(std::move(block));
     return Status();
@@ -102,18 +102,33 @@ class Loader {
     for (const program::Access& a : s.results) {
       set.results.push_back({ViewOf(a.tensor), a.dims});
     }
-    if (block.instructions.size() != run_.begin + run_.steps.size()) {
-      RunInBands(run_, storage_, factories_, block, *executable_);
-      run_ = {block.instructions.size(), {}, {}};
-    }
-    const size_t before = block.instructions.size();
-    IPU_RETURN_IF_ERROR(
-        AddKernel(factories_.kernel(set, s.fields), s.location, block));
-    if (block.instructions.size() > before) {
-      run_.steps.push_back(std::move(set));
-      run_.kernels.push_back(executable_->kernels.size() - 1);
-    }
+    waiting_.push_back(std::move(set));
     return Status();
+  }
+
+  // Adds the kernels of the compute sets that are waiting, several of them as
+  // one kernel where they run in bands.
+  Status AddComputeSets(Block& block) {
+    const std::vector<ComputeSet> sets = std::exchange(waiting_, {});
+    const auto add = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        const program::Execute& s = sets[i].step;
+        IPU_RETURN_IF_ERROR(
+            AddKernel(factories_.kernel(sets[i], s.fields), s.location, block));
+      }
+      return Status();
+    };
+    size_t done = 0;
+    for (const Bands& bands : FindBands(sets, storage_)) {
+      KernelOr kernel = MakeBandKernel(sets, bands, factories_);
+      // The sets' own kernels run, or say what is wrong.
+      if (!kernel.ok()) continue;
+      IPU_RETURN_IF_ERROR(add(done, bands.begin));
+      IPU_RETURN_IF_ERROR(
+          AddKernel(std::move(kernel), sets[bands.begin].step.location, block));
+      done = bands.end;
+    }
+    return add(done, sets.size());
   }
 
   Status AddStep(const program::Copy& s, Block& block) {
@@ -144,6 +159,7 @@ class Loader {
     ParallelCopy copy =
         ScheduleCopies(std::move(plans), storage_, scratch_offset_);
     scratch_bytes_ = std::max(scratch_bytes_, copy.scratch_bytes);
+    if (!copy.groups.empty()) IPU_RETURN_IF_ERROR(AddComputeSets(block));
     for (std::vector<CopyPlan>& group : copy.groups) {
       IPU_RETURN_IF_ERROR(
           AddKernel(factories_.copy(std::move(group)), s.location, block));
@@ -182,12 +198,12 @@ class Loader {
     i.op = Instruction::Op::kHostCall;
     i.number = executable_->num_host_steps++;
     i.host_call = executable_->host_calls.back().get();
-    block.instructions.push_back(i);
-    return Status();
+    return AddInstruction(i, block);
   }
 
   Status AddStep(const program::PartitionId& s, Block& block) {
     Add(block.cost, CountersOf(s.cost));
+    IPU_RETURN_IF_ERROR(AddComputeSets(block));
     std::unique_ptr<Kernel> kernel =
         std::make_unique<WritePartitionId>(ViewOf(s.tensor));
     return AddKernel(std::move(kernel), s.location, block);
@@ -210,8 +226,7 @@ class Loader {
     i.op = Instruction::Op::kCollective;
     i.collective = collective->get();
     executable_->collectives.push_back(std::move(*collective));
-    block.instructions.push_back(i);
-    return Status();
+    return AddInstruction(i, block);
   }
 
   Status AddStep(const program::HostMove& s, Block& block) {
@@ -223,8 +238,7 @@ class Loader {
     Instruction i;
     i.op = Instruction::Op::kHostMove;
     i.host_move = executable_->host_moves.back().get();
-    block.instructions.push_back(i);
-    return Status();
+    return AddInstruction(i, block);
   }
 
   Status AddStep(const program::Infeed& s, Block& block) {
@@ -232,16 +246,14 @@ class Loader {
     FeedCall call = FeedOf(s.results, s.location);
     if (s.feed != program::kNone) call.feed = ViewOf(s.feed);
     if (s.valid != program::kNone) call.valid = ViewOf(s.valid);
-    AddFeed(std::move(call), block);
-    return Status();
+    return AddFeed(std::move(call), block);
   }
 
   Status AddStep(const program::Outfeed& s, Block& block) {
     Add(block.cost, CountersOf(s.cost));
     FeedCall call = FeedOf(s.operands, s.location);
     call.to_host = true;
-    AddFeed(std::move(call), block);
-    return Status();
+    return AddFeed(std::move(call), block);
   }
 
   Status AddStep(const program::Repeat& s, Block& block) {
@@ -257,8 +269,7 @@ class Loader {
     }
     i.target = AddTargets({body});
     i.loop = AddLoop(nullptr, body, nullptr);
-    block.instructions.push_back(i);
-    return Status();
+    return AddInstruction(i, block);
   }
 
   Status AddStep(const program::While& s, Block& block) {
@@ -274,8 +285,7 @@ class Loader {
     i.target = AddTargets({condition, body});
     const View predicate = ViewOf(s.predicate);
     i.loop = AddLoop(&executable_->blocks[condition], body, &predicate);
-    block.instructions.push_back(i);
-    return Status();
+    return AddInstruction(i, block);
   }
 
   Status AddStep(const program::Switch& s, Block& block) {
@@ -292,8 +302,7 @@ class Loader {
     }
     i.target = AddTargets(branches);
     i.branches = static_cast<uint32_t>(branches.size());
-    block.instructions.push_back(i);
-    return Status();
+    return AddInstruction(i, block);
   }
 
   // This machine has no need to share code: a call is the steps that it runs.
@@ -322,13 +331,13 @@ class Loader {
     return call;
   }
 
-  void AddFeed(FeedCall call, Block& block) {
+  Status AddFeed(FeedCall call, Block& block) {
     executable_->feeds.push_back(std::make_unique<FeedCall>(std::move(call)));
     Instruction i;
     i.op = Instruction::Op::kFeed;
     i.number = executable_->num_host_steps++;
     i.feed = executable_->feeds.back().get();
-    block.instructions.push_back(i);
+    return AddInstruction(i, block);
   }
 
   // A faster implementation of a loop, or null if there is none.
@@ -350,6 +359,13 @@ class Loader {
     if (loop == nullptr) return nullptr;
     executable_->loops.push_back(std::move(loop));
     return executable_->loops.back().get();
+  }
+
+  // Adds an instruction that is not a kernel, after what is waiting.
+  Status AddInstruction(const Instruction& instruction, Block& block) {
+    IPU_RETURN_IF_ERROR(AddComputeSets(block));
+    block.instructions.push_back(instruction);
+    return Status();
   }
 
   Status AddKernel(KernelOr kernel, uint32_t location, Block& block) {
@@ -408,9 +424,6 @@ class Loader {
     view.offset += t.offset * view.item_size;
     view.shape = t.shape;
     view.strides = t.strides;
-    if (view.base == kConstantsBase) {
-      view.constant = executable_->constants + view.offset;
-    }
     return view;
   }
 
@@ -436,7 +449,9 @@ class Loader {
 
   const program::Program& p_;
   const Factories& factories_;
-  StepRun run_;  // in the block that is being made
+  // Consecutive compute sets, at the end of the block that is being made, whose
+  // kernels are not made yet: first it is decided which of them run in bands.
+  std::vector<ComputeSet> waiting_;
   const int64_t scratch_offset_;
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies

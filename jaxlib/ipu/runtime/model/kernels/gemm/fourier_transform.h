@@ -9,15 +9,30 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_FOURIER_TRANSFORM_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_butterflies.h"
-#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_matrix.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
 namespace ipu::model::IPU_SIMD_NS::gemm {
+
+// exp(2 pi i k / n) for k below n.
+struct UnitRoots {
+  explicit UnitRoots(int64_t n) : cosine(n), sine(n) {
+    for (int64_t k = 0; k < n; ++k) {
+      const double angle = 2 * std::numbers::pi * static_cast<double>(k) /
+                           static_cast<double>(n);
+      cosine[k] = std::cos(angle);
+      sine[k] = std::sin(angle);
+    }
+  }
+
+  std::vector<double> cosine, sine;
+};
 
 // Complex terms in two arrays: a vector of real and a vector of imaginary parts
 // for each term. Consecutive vectors of an array are `step` elements apart.
@@ -69,6 +84,7 @@ class FourierTransform {
   }
 
  private:
+  // The largest for which ops/fft.py multiplies by a matrix (_DIRECT_PRIME).
   static constexpr int kLargestPrime = 127;
 
   struct Stage {

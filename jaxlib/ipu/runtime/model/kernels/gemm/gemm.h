@@ -78,7 +78,8 @@ class Gemm {
   bool rhs_native_;
   bool result_native_;
   bool short_;  // all elements fit in 16 bits
-  std::shared_ptr<const gemm::FourierProduct<T>> fourier_;  // if it is one
+  // Computes the product instead, if not null.
+  std::shared_ptr<const gemm::FourierProduct<T>> fourier_;
   LoadRun<T> load_lhs_;
   LoadRun<T> load_rhs_;
   StoreRun<T> store_;

@@ -2,10 +2,10 @@
 // transform; included only by gemm_*.cc.
 //
 // The compiler lowers FFTs to matrix products (ops/fft.py), in which each
-// coefficient takes as many multiply-adds as there are terms. If an operand is
-// constant, its elements are known when the kernel is made. If they turn out to
-// be the matrix of a Fourier transform, the kernel transforms the other operand
-// by a fast algorithm and multiplies no matrices.
+// coefficient takes as many multiply-adds as there are terms, and marks these
+// products in the program. Where the whole matrix is multiplied, the kernel
+// transforms the other operand by a fast algorithm, and does not read the
+// matrix.
 //
 // Each row of the other operand (the *data*) is transformed on its own; its
 // elements are the *terms* of the transform. The lanes of a vector hold as many
@@ -18,8 +18,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
@@ -36,33 +34,36 @@ namespace ipu::model::IPU_SIMD_NS::gemm {
 template <typename T>
 class FourierProduct {
  public:
-  // Returns null if neither operand is a constant Fourier matrix, or if fast
+  // Returns null if the product is not with a whole Fourier matrix, or if fast
   // transforms do not support the length, the types or the result's layout.
-  static std::shared_ptr<const FourierProduct> Make(const NormalProduct& p,
+  static std::shared_ptr<const FourierProduct> Make(const Product& p,
                                                     DType native);
 
-  void Run(const char* lhs, const char* rhs, char* result,
-           ThreadPool& threads) const;
+  void Run(const char* data, char* result, ThreadPool& threads) const;
 
  private:
   using Planes = ComplexPlanes<T>;
   static constexpr int64_t kLane = kLanes<T>;
-  // A product of fewer terms is as fast as a transform.
-  static constexpr int64_t kShortest = 8, kLongest = 256;
+  // Products of fewer terms are multiplied. A guess: there, a product takes
+  // hardly more operations than a transform.
+  static constexpr int64_t kFewestTerms = 8;
+  // Bounds the buffers of a block: 6 planes of 257 vectors of 32 bytes take
+  // 48 KB. ops/fft.py needs no more than 127.
+  static constexpr int64_t kLongest = 256;
+  // If rows are adjacent in the result, but in runs of fewer rows than this,
+  // many lanes would be empty. A guess: the lanes of f32 with AVX2.
+  static constexpr int64_t kShortestRun = 8;
 
-  FourierProduct(const NormalProduct& p, bool lhs, DType native,
-                 const FourierMatrix& f, int64_t matrices);
+  FourierProduct(const Product& p, DType native);
 
-  // How many consecutive matrices of the batch form a transform's matrix: 2 if
-  // they compute the real and the imaginary parts of the same data, otherwise
-  // 1; 0 if the batch does not repeat the same matrices.
-  static int64_t MatricesOf(const NormalProduct& p, bool lhs);
   // The distance between neighbouring indices in [first, first + count); 0 if
   // it varies.
   static int64_t StepOf(const Axis& axis, int64_t first, int64_t count);
+  // The same in each of the planes of `count` indices.
+  static int64_t StepOfPlanes(const Axis& axis, int64_t planes, int64_t count);
 
   // Transforms `count` rows of the data, at most as many as a vector has lanes,
-  // from row `first` on.
+  // from row `first` on. `result` is where each plane of the result begins.
   void RunBlock(const char* data, const std::array<T*, 2>& result,
                 int64_t first, int64_t count) const;
   // Returns the terms of these rows: where they are, if they can be loaded as
@@ -77,16 +78,16 @@ class FourierProduct {
                   int64_t count) const;
 
   FourierMatrix f_;
-  bool lhs_;          // the matrix is the left operand
-  int64_t matrices_;  // see MatricesOf
-  int64_t batch_;
-  int64_t size_;  // rows of the data in each of the batch's matrices
-  Matrix data_, result_;
+  int64_t size_;  // rows of the data
+  Matrix data_;   // columns are terms
+  Axis rows_;     // of the result
+  Axis coefficients_;
+  int64_t kept_step_;   // between coefficients, in elements; 0 if not supported
+  bool adjacent_rows_;  // in the result; otherwise coefficients are adjacent
+  int64_t run_;         // rows that blocks divide: those adjacent to each other
   bool native_;
   LoadRun<T> load_;
   int64_t term_step_;  // between terms, in elements; 0 if it varies
-  // Between coefficients in the result, in elements; 0 if it varies.
-  int64_t kept_step_;
   // The terms are real and of even number: they are transformed as half as many
   // complex ones.
   bool halved_;
@@ -96,52 +97,20 @@ class FourierProduct {
 
 template <typename T>
 std::shared_ptr<const FourierProduct<T>> FourierProduct<T>::Make(
-    const NormalProduct& p, DType native) {
-  if (p.k < kShortest || p.k > 2 * kLongest || p.batch * p.m * p.n == 0 ||
-      p.adds || p.result.dtype != native || p.result.column.stride() != 1) {
+    const Product& p, DType native) {
+  if (!p.fourier || p.adds || p.result.dtype != native) return nullptr;
+  const FourierMatrix& f = *p.fourier;
+  const int64_t terms = f.planes * f.terms, columns = f.out_planes * f.kept;
+  if (Extent(p.batch) != 1 || Extent(p.m) == 0 || Extent(p.n) != columns ||
+      Extent(p.k) != terms) {
+    return nullptr;  // a part of the matrix
+  }
+  if (terms < kFewestTerms || f.terms < 2 || f.kept < 2 ||
+      f.length > kLongest || !FourierTransform<T>::Transforms(f.length)) {
     return nullptr;
   }
-  for (bool lhs : {false, true}) {
-    const Matrix& matrix = lhs ? p.lhs : p.rhs;
-    const int64_t columns = lhs ? p.m : p.n;
-    const int64_t matrices = MatricesOf(p, lhs);
-    if (matrix.constant == nullptr || matrix.dtype != native || matrices == 0 ||
-        columns < 2 || columns > 2 * kLongest) {
-      continue;
-    }
-    const T* const elements = reinterpret_cast<const T*>(matrix.constant);
-    const auto at = [&](int64_t term, int64_t column) {
-      return elements[matrix.batch.At(column / columns) +
-                      matrix.row.At(column % columns) + matrix.column.At(term)];
-    };
-    const std::optional<FourierMatrix> f =
-        FindFourierMatrix<T>(p.k, columns * matrices, kLongest, at);
-    if (!f || columns % f->kept != 0 ||
-        !FourierTransform<T>::Transforms(f->length)) {
-      continue;
-    }
-    std::shared_ptr<const FourierProduct> made(
-        new FourierProduct(p, lhs, native, *f, matrices));
-    if (!lhs || made->kept_step_ != 0) return made;
-  }
-  return nullptr;
-}
-
-template <typename T>
-int64_t FourierProduct<T>::MatricesOf(const NormalProduct& p, bool lhs) {
-  const Axis& matrix = lhs ? p.lhs.batch : p.rhs.batch;
-  const Axis& data = lhs ? p.rhs.batch : p.lhs.batch;
-  // The real and the imaginary parts of the result may be two consecutive
-  // products of the batch, with the same data.
-  const int64_t count = p.batch > 1 && data.At(1) == data.At(0) ? 2 : 1;
-  if (p.batch % count != 0) return 0;
-  for (int64_t b = 0; b < p.batch; ++b) {
-    if (matrix.At(b) != matrix.At(b % count) ||
-        data.At(b) != data.At(b - b % count)) {
-      return 0;
-    }
-  }
-  return count;
+  std::shared_ptr<const FourierProduct> made(new FourierProduct(p, native));
+  return made->kept_step_ == 0 ? nullptr : made;
 }
 
 template <typename T>
@@ -155,62 +124,64 @@ int64_t FourierProduct<T>::StepOf(const Axis& axis, int64_t first,
 }
 
 template <typename T>
-FourierProduct<T>::FourierProduct(const NormalProduct& p, bool lhs,
-                                  DType native, const FourierMatrix& f,
-                                  int64_t matrices)
-    : f_(f),
-      lhs_(lhs),
-      matrices_(matrices),
-      batch_(p.batch),
-      size_(lhs ? p.n : p.m),
-      data_(lhs ? p.rhs : p.lhs),
-      result_(p.result),
+int64_t FourierProduct<T>::StepOfPlanes(const Axis& axis, int64_t planes,
+                                        int64_t count) {
+  const int64_t step = StepOf(axis, 0, count);
+  if (planes == 2 && StepOf(axis, count, count) != step) return 0;
+  return step;
+}
+
+template <typename T>
+FourierProduct<T>::FourierProduct(const Product& p, DType native)
+    : f_(*p.fourier),
+      size_(Extent(p.m)),
+      data_{p.lhs.dtype, p.lhs.item_size, Axis(), Axis(),
+            AxisOf(p.k, &ProductLoop::lhs)},
+      coefficients_(AxisOf(p.n, &ProductLoop::result)),
+      kept_step_(StepOfPlanes(coefficients_, f_.out_planes, f_.kept)),
+      adjacent_rows_(kept_step_ != 1),
       native_(data_.dtype == native),
       load_(LoadRunOf<T>(data_.dtype)),
-      term_step_(StepOf(data_.column, 0, f.terms)),
-      kept_step_(lhs ? StepOf(p.result.row, 0, f.kept) : 1),
-      halved_(f.planes == 1 && f.length % 2 == 0),
-      transform_(halved_ ? f.length / 2 : f.length) {
-  if (f.planes == 2 && StepOf(data_.column, f.terms, f.terms) != term_step_) {
-    term_step_ = 0;
-  }
-  if (lhs && f.out_planes > matrices &&
-      StepOf(p.result.row, f.kept, f.kept) != kept_step_) {
+      term_step_(StepOfPlanes(data_.column, f_.planes, f_.terms)),
+      halved_(f_.planes == 1 && f_.length % 2 == 0),
+      transform_(halved_ ? f_.length / 2 : f_.length) {
+  const ProductLoops rows =
+      adjacent_rows_ ? SortedByResult(p.m)
+                     : SortedRows(p.m, SortedByResult(p.n), p.lhs.item_size,
+                                  p.result.item_size);
+  data_.row = AxisOf(rows, &ProductLoop::lhs);
+  rows_ = AxisOf(rows, &ProductLoop::result);
+  run_ = adjacent_rows_ ? rows_.run() : size_;
+  if (adjacent_rows_ &&
+      (rows_.stride() != 1 || (run_ < kShortestRun && run_ != size_))) {
     kept_step_ = 0;
   }
   if (!halved_) return;
-  const UnitRoots roots(f.length);
-  for (int64_t k = 0; k <= f.length / 2; ++k) {
+  const UnitRoots roots(f_.length);
+  for (int64_t k = 0; k <= f_.length / 2; ++k) {
     rotation_.push_back(static_cast<T>(roots.cosine[k]));
     rotation_.push_back(static_cast<T>(roots.sine[k]));
   }
 }
 
 template <typename T>
-void FourierProduct<T>::Run(const char* lhs, const char* rhs, char* result,
+void FourierProduct<T>::Run(const char* data, char* result,
                             ThreadPool& threads) const {
-  const int64_t blocks = CeilDiv(size_, kLane);
-  const char* const data = lhs_ ? rhs : lhs;
+  std::array<T*, 2> planes{};
+  for (int64_t plane = 0; plane < f_.out_planes; ++plane) {
+    planes[plane] =
+        reinterpret_cast<T*>(result) + coefficients_.At(plane * f_.kept);
+  }
+  const int64_t blocks = CeilDiv(run_, kLane);
   const auto nanoseconds = static_cast<double>(4 * f_.length);
-  threads.ForItems(
-      batch_ / matrices_ * blocks, nanoseconds,
-      [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t b = i / blocks * matrices_;
-          std::array<T*, 2> planes{};
-          for (int64_t plane = 0; plane < f_.out_planes; ++plane) {
-            const int64_t column = plane * f_.kept;
-            const int64_t columns = f_.out_planes * f_.kept / matrices_;
-            planes[plane] =
-                reinterpret_cast<T*>(result) +
-                result_.batch.At(b + column / columns) +
-                (lhs_ ? result_.row.At(column % columns) : column % columns);
-          }
-          const int64_t first = i % blocks * kLane;
-          RunBlock(data + data_.batch.At(b) * data_.item_size, planes, first,
-                   std::min(kLane, size_ - first));
-        }
-      });
+  threads.ForItems(size_ / run_ * blocks, nanoseconds,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) {
+                       const int64_t in_run = i % blocks * kLane;
+                       RunBlock(data, planes, i / blocks * run_ + in_run,
+                                std::min(kLane, run_ - in_run));
+                     }
+                   });
 }
 
 template <typename T>
@@ -225,9 +196,13 @@ void FourierProduct<T>::RunBlock(const char* data,
     return Planes{buffer + 2 * i * plane, buffer + (2 * i + 1) * plane, kLane};
   };
   const Planes packed = planes(0), work = planes(1);
-  const bool direct = lhs_ && count == kLane && f_.out_planes == 2;
+  const bool direct = adjacent_rows_ && count == kLane && f_.out_planes == 2;
   const Planes in = Terms(data, first, count, packed);
-  const Planes memory = {result[0] + first, result[1] + first, kept_step_};
+  Planes memory{};
+  if (direct) {
+    const int64_t at = rows_.At(first);
+    memory = {result[0] + at, result[1] + at, kept_step_};
+  }
   if (halved_) {
     transform_.Run(in, work, packed, planes(2));
     const Planes out = direct ? memory : packed;
@@ -309,18 +284,18 @@ void FourierProduct<T>::StoreBlock(Planes from, const std::array<T*, 2>& result,
                                    int64_t first, int64_t count) const {
   for (int64_t plane = 0; plane < f_.out_planes; ++plane) {
     const T* const kept = plane == 0 ? from.re : from.im;
-    if (lhs_) {
+    if (adjacent_rows_) {
       const Mask<T> mask(count);
+      T* const to = result[plane] + rows_.At(first);
       for (int64_t k = 0; k < f_.kept; ++k) {
-        mask.Store(result[plane] + k * kept_step_ + first,
-                   Load<Vector<T>>(kept + k * kLane));
+        mask.Store(to + k * kept_step_, Load<Vector<T>>(kept + k * kLane));
       }
       continue;
     }
-    result_.row.ForRuns(
+    rows_.ForRuns(
         {first, first + count}, [&](int64_t at, int64_t lane, int64_t lanes) {
           T* const to = result[plane] + at;
-          const int64_t step = result_.row.stride();
+          const int64_t step = rows_.stride();
           // TransposeRun may write beyond the end of rows of fewer than kLane
           // elements.
           if (f_.kept >= kLane) {

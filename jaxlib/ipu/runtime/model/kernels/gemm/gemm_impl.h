@@ -19,7 +19,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
-// The least number of evenly spaced result rows that justifies a strip.
+// The least number of evenly spaced result rows that are computed as a strip. A
+// guess: with fewer, most of a tile's registers would be unused.
 inline constexpr int64_t kWorthRows = kTileRows / 2;
 
 }  // namespace gemm
@@ -50,18 +51,20 @@ Gemm<T>::Gemm(const Product& product, DType native)
   load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
   store_ = StoreRunOf<T>(p_.result.dtype);
   if constexpr (std::is_floating_point_v<T>) {
-    fourier_ = gemm::FourierProduct<T>::Make(p_, native);
+    if (!IsSmall(small_)) {
+      fourier_ = gemm::FourierProduct<T>::Make(product, native);
+    }
   }
 }
 
 template <typename T>
 void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
                   ThreadPool& threads) const {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (fourier_) return fourier_->Run(lhs, result, threads);
+  }
   if (p_.exchanged) std::swap(lhs, rhs);
   if (IsSmall(small_)) return RunSmall(lhs, rhs, result, threads);
-  if constexpr (std::is_floating_point_v<T>) {
-    if (fourier_) return fourier_->Run(lhs, rhs, result, threads);
-  }
   const Grid grid = Split(threads.threads());
   const int64_t parts = p_.batch * grid.m * grid.n;
   const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;

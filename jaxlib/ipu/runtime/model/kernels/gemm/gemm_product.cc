@@ -7,21 +7,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-using Loops = std::vector<ProductLoop>;
-
-int64_t Extent(const Loops& loops) {
-  int64_t extent = 1;
-  for (const ProductLoop& loop : loops) extent *= loop.extent;
-  return extent;
-}
-
-Axis AxisOf(const Loops& loops, int64_t ProductLoop::* stride) {
-  std::vector<Loop> of_one;
-  for (const ProductLoop& loop : loops) {
-    of_one.push_back({loop.extent, loop.*stride});
-  }
-  return Axis(of_one);
-}
+using Loops = ProductLoops;
 
 // The innermost loops along which the result is evenly spaced: their number and
 // their total extent.
@@ -63,21 +49,46 @@ bool ReadsAcrossLines(const Loops& m, const Loops& n, int64_t lhs_bytes,
   return !within_line(m.back()) && std::any_of(m.begin(), m.end(), within_line);
 }
 
-// Products with fewer columns than this are not worthwhile: they take longer
-// than storing sums with a stride.
+// Products with fewer columns than this take longer than storing sums with a
+// stride: a guess, one vector of f32.
 constexpr int64_t kWorthColumns = 8;
 
 }  // namespace
 
+int64_t Extent(const Loops& loops) {
+  int64_t extent = 1;
+  for (const ProductLoop& loop : loops) extent *= loop.extent;
+  return extent;
+}
+
+Axis AxisOf(const Loops& loops, int64_t ProductLoop::* stride) {
+  std::vector<Loop> of_one;
+  for (const ProductLoop& loop : loops) {
+    of_one.push_back({loop.extent, loop.*stride});
+  }
+  return Axis(of_one);
+}
+
+Loops SortedByResult(Loops loops) {
+  Sort(loops, [](const ProductLoop& l) { return std::abs(l.result); });
+  return loops;
+}
+
+Loops SortedRows(Loops m, const Loops& n, int64_t lhs_bytes,
+                 int64_t result_bytes) {
+  m = SortedByResult(std::move(m));
+  if (ReadsAcrossLines(m, n, lhs_bytes, result_bytes)) {
+    Sort(m, [](const ProductLoop& l) { return std::abs(l.lhs); });
+  }
+  return m;
+}
+
 NormalProduct::NormalProduct(Product p) : adds(p.adds) {
-  const auto in_result = [](const ProductLoop& l) {
-    return std::abs(l.result);
-  };
-  Sort(p.m, in_result);
-  Sort(p.n, in_result);
+  p.m = SortedByResult(std::move(p.m));
+  p.n = SortedByResult(std::move(p.n));
   Sort(p.k,
        [](const ProductLoop& l) { return std::abs(l.lhs) + std::abs(l.rhs); });
-  Sort(p.batch, in_result);
+  p.batch = SortedByResult(std::move(p.batch));
 
   // Swap the operands if that makes the result's columns dense, or turns a
   // matrix-vector product into a vector-matrix product.
@@ -101,9 +112,7 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
   p.batch.insert(p.batch.end(), p.n.begin(), inner);
   p.n.erase(p.n.begin(), inner);
 
-  if (ReadsAcrossLines(p.m, p.n, p.lhs.item_size, p.result.item_size)) {
-    Sort(p.m, [](const ProductLoop& l) { return std::abs(l.lhs); });
-  }
+  p.m = SortedRows(std::move(p.m), p.n, p.lhs.item_size, p.result.item_size);
 
   batch = Extent(p.batch);
   m = Extent(p.m);
@@ -112,24 +121,13 @@ NormalProduct::NormalProduct(Product p) : adds(p.adds) {
   for (Loops* loops : {&p.batch, &p.m, &p.n, &p.k}) {
     if (Extent(*loops) == 0) loops->clear();  // an empty axis has no offsets
   }
-  lhs = {p.lhs.dtype,
-         p.lhs.item_size,
-         p.lhs.constant,
-         AxisOf(p.batch, &ProductLoop::lhs),
-         AxisOf(p.m, &ProductLoop::lhs),
-         AxisOf(p.k, &ProductLoop::lhs)};
-  rhs = {p.rhs.dtype,
-         p.rhs.item_size,
-         p.rhs.constant,
-         AxisOf(p.batch, &ProductLoop::rhs),
-         AxisOf(p.n, &ProductLoop::rhs),
-         AxisOf(p.k, &ProductLoop::rhs)};
-  result = {p.result.dtype,
-            p.result.item_size,
-            p.result.constant,
-            AxisOf(p.batch, &ProductLoop::result),
-            AxisOf(p.m, &ProductLoop::result),
-            AxisOf(p.n, &ProductLoop::result)};
+  lhs = {p.lhs.dtype, p.lhs.item_size, AxisOf(p.batch, &ProductLoop::lhs),
+         AxisOf(p.m, &ProductLoop::lhs), AxisOf(p.k, &ProductLoop::lhs)};
+  rhs = {p.rhs.dtype, p.rhs.item_size, AxisOf(p.batch, &ProductLoop::rhs),
+         AxisOf(p.n, &ProductLoop::rhs), AxisOf(p.k, &ProductLoop::rhs)};
+  result = {
+      p.result.dtype, p.result.item_size, AxisOf(p.batch, &ProductLoop::result),
+      AxisOf(p.m, &ProductLoop::result), AxisOf(p.n, &ProductLoop::result)};
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -4,8 +4,10 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PRODUCT_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_matrix.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_axis.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -18,18 +20,21 @@ struct ProductLoop {
   int64_t lhs, rhs, result;
 };
 
+using ProductLoops = std::vector<ProductLoop>;
+
 struct ElementType {
   DType dtype;
-  uint32_t item_size;              // bytes
-  const char* constant = nullptr;  // see View
+  uint32_t item_size;  // bytes
 };
 
 // result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, n, k], where each index
 // enumerates a list of dimensions, outermost first.
 struct Product {
-  std::vector<ProductLoop> batch, m, n, k;
+  ProductLoops batch, m, n, k;
   ElementType lhs, rhs, result;
   bool adds = false;  // add to the result, which must then be of type T
+  // What rhs is, or is a part of, if that is known.
+  std::optional<gemm::FourierMatrix> fourier = std::nullopt;
 };
 
 // One matrix of a product. An operand's rows are indexed by m or n and its
@@ -37,7 +42,6 @@ struct Product {
 struct Matrix {
   DType dtype;
   uint32_t item_size;
-  const char* constant;
   Axis batch, row, column;
 };
 
@@ -52,6 +56,22 @@ struct NormalProduct {
   bool adds;
   bool exchanged = false;  // lhs and rhs, and so m and n, were swapped
 };
+
+// The number of indices of nested loops.
+int64_t Extent(const ProductLoops& loops);
+
+// The offsets of these indices in one of the matrices.
+Axis AxisOf(const ProductLoops& loops, int64_t ProductLoop::* stride);
+
+// Loops without those of extent 1, those with the largest stride in the result
+// first.
+ProductLoops SortedByResult(ProductLoops loops);
+
+// Loops over rows (m) in the order in which to compute them: sorted by the
+// result, unless that reads one element of each cache line of lhs where another
+// order reads whole lines. `n` is sorted by the result.
+ProductLoops SortedRows(ProductLoops m, const ProductLoops& n,
+                        int64_t lhs_bytes, int64_t result_bytes);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

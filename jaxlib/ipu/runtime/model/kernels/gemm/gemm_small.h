@@ -21,9 +21,12 @@ namespace gemm {
 // Products per block: a block of each matrix's elements fits into the cache.
 inline constexpr int64_t kSide = 64;
 // Up to this many elements in all three matrices, transposing them takes no
-// longer than the set-up of the general algorithm (a 4 x 4 product has 48).
+// longer than the set-up of the general algorithm. 4 x 4 products have 48;
+// 5,000 products of 3 x 3 by 3 elements took 35 us instead of 445. The limit
+// itself is a guess.
 inline constexpr int64_t kFewElements = 64;
-// A single row with at most this many terms: its columns become products.
+// A single row with at most this many terms: its columns become products. A
+// guess; of 65,536 columns of 3 terms, the product took 81 us instead of 332.
 inline constexpr int64_t kFewTerms = 8;
 
 }  // namespace gemm
