@@ -13,25 +13,26 @@ namespace ipu::model {
 namespace {
 
 // Bands only pay for steps that access at least so many bytes. What smaller
-// ones write is still in the cache when the next step reads it.
+// ones write is still in the cache when the next step reads it. This and the
+// sizes below are a guess that suits second-level caches of 1 MiB and more.
 constexpr int64_t kWorthBytes = int64_t{2} << 20;
 // Bytes that the steps access in a band. The rest of the second-level cache is
 // for what all bands read.
 constexpr int64_t kBandBytes = 384 << 10;
-// Rows with more bytes do not fit in that cache.
+// Rows with more bytes do not fit in that cache; a guess.
 constexpr int64_t kMostRowBytes = 768 << 10;
-// Enough bands for every thread to get some.
+// Enough bands for every thread to get some; a guess.
 constexpr int64_t kFewestBands = 8;
 // Bands have a multiple of so many rows, so that they consist of whole vectors,
 // and of whole cache lines even if an element has a few bytes.
 constexpr int64_t kUnit = 16;
 // The least number of contiguous bytes in a band that memory delivers at full
-// speed.
+// speed; a guess: a page.
 constexpr int64_t kLeastPiece = 4 << 10;
 // The maximum bytes of a product's operand that is broadcast along the rows,
-// and which every band therefore packs again.
+// and which every band therefore packs again; a guess.
 constexpr int64_t kMostShared = 64 << 10;
-constexpr size_t kMostSteps = 16;
+constexpr size_t kMostSteps = 16;  // of a group; a guess
 
 // The bytes that a step accesses of an operand or result.
 struct Region {

@@ -69,6 +69,7 @@ class FourierTransform {
   }
 
  private:
+  // A limit of a stage's stack: it holds this many pairs of vectors.
   static constexpr int kLargestPrime = 127;
 
   struct Stage {
@@ -143,7 +144,7 @@ class FourierTransform {
   template <int kRadix>
   static void RunStage(const Stage& stage, ComplexPlanes<T> in,
                        ComplexPlanes<T> out) {
-    constexpr int kMost = kRadix == 0 ? kLargestPrime : kRadix;
+    constexpr int kMost = kRadix == 0 ? kLargestPrime : kRadix;  // a limit
     const int radix = kRadix == 0 ? stage.radix : kRadix;
     const T* const roots = stage.roots.data();
     const T* rotation = stage.rotation.data();

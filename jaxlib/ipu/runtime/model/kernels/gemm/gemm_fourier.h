@@ -47,7 +47,7 @@ class FourierProduct {
  private:
   using Planes = ComplexPlanes<T>;
   static constexpr int64_t kLane = kLanes<T>;
-  // A product of fewer terms is as fast as a transform.
+  // A product of fewer terms is as fast as a transform; a guess.
   static constexpr int64_t kShortest = 8, kLongest = 256;
 
   FourierProduct(const NormalProduct& p, bool lhs, DType native,

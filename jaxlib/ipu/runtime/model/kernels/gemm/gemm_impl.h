@@ -19,7 +19,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
-// The least number of evenly spaced result rows that justifies a strip.
+// The least number of evenly spaced result rows that justifies a strip; a
+// guess: half of a tile's rows.
 inline constexpr int64_t kWorthRows = kTileRows / 2;
 
 }  // namespace gemm

@@ -173,7 +173,7 @@ struct Packer {
   // Rows that are not adjacent in memory.
   void Interleave(const char* from, IndexRange rows, IndexRange k, T* to,
                   int64_t step) const {
-    // Shorter runs of terms are first gathered into dense rows.
+    // Shorter runs of terms are first gathered into dense rows; a guess.
     constexpr int64_t kWorthRun = 32;
     const Axis& column = matrix.column;
     if (native && column.stride() == 1 && matrix.row.InOneRun(rows) &&

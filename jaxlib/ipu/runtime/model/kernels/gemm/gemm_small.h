@@ -21,9 +21,11 @@ namespace gemm {
 // Products per block: a block of each matrix's elements fits into the cache.
 inline constexpr int64_t kSide = 64;
 // Up to this many elements in all three matrices, transposing them takes no
-// longer than the set-up of the general algorithm (a 4 x 4 product has 48).
+// longer than the set-up of the general algorithm (a 4 x 4 product has 48); a
+// guess.
 inline constexpr int64_t kFewElements = 64;
-// A single row with at most this many terms: its columns become products.
+// A single row with at most this many terms, a guess: its columns become
+// products.
 inline constexpr int64_t kFewTerms = 8;
 
 }  // namespace gemm

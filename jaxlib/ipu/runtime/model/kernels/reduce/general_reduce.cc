@@ -12,6 +12,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_space.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -19,6 +20,10 @@ namespace {
 using program::RegisterType;
 
 constexpr int64_t kInitSize = 8;  // bytes per output in Reduce::init
+
+// Blocks of at least this many totals, or of fewer elements each, are reduced
+// side by side. A guess.
+IPU_THRESHOLD(int64_t, kFewest, 32);
 
 using StoreFunction = void (*)(const char*, int64_t, DType, char*, int64_t);
 
@@ -94,7 +99,6 @@ KernelOr GeneralReduceKernel::Make(const ComputeSet& set,
   ReduceSpace space = MakeReduceSpace(set, fields.num_reduced, *code,
                                       LargestOperand(set), true);
   const int64_t kept = space.kept_size(), reduced = space.reduced_size();
-  constexpr int64_t kFewest = 32;
   const bool side_by_side =
       reduced < kFewest ||
       (!space.kept.empty() && space.kept.back().extent >= kFewest);

@@ -8,15 +8,18 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-constexpr int64_t kFewColumns = 8;
-constexpr int64_t kFewReduced = 64;
+// Fewer columns than this, of at most so many rows, are gathered into rows. A
+// guess.
+IPU_THRESHOLD(int64_t, kFewColumns, 8);
+IPU_THRESHOLD(int64_t, kFewReduced, 64);
 // Longer rows of windows pay for the overhead of a fold of columns, which
-// reads each operand row once.
-constexpr int64_t kLongWindows = 1024;
+// reads each operand row once. A guess.
+IPU_THRESHOLD(int64_t, kLongWindows, 1024);
 
 using program::Instruction;
 using program::Opcode;

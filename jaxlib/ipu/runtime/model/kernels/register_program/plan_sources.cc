@@ -1,14 +1,18 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
 
+#include "jaxlib/ipu/runtime/support/threshold.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // A repeating row of at most this length is stored once, extended by one block.
-constexpr int64_t kLongestPattern = 512;
-constexpr size_t kMostPatterns = 3;
+// A guess.
+IPU_THRESHOLD(int64_t, kLongestPattern, 512);
+constexpr size_t kMostPatterns = 3;  // a guess of what the cache has room for
 
-// In rows of at least this length, most blocks do not cross the end of a row.
-constexpr int64_t kLongRow = 4096;
+// In rows of at least this length, most blocks do not cross the end of a row. A
+// guess.
+IPU_THRESHOLD(int64_t, kLongRow, 4096);
 
 }  // namespace
 
