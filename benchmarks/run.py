@@ -12,6 +12,7 @@
   python -m benchmarks --programs            six_programs.md, compile times
   python -m benchmarks --code                code.md: repeats that share code
   python -m benchmarks --pictures            those of reports.md (Chromium)
+  python -m benchmarks --thresholds          where two ways cost the same
 
 `--platform cpu` compares XLA:CPU with itself, which shows the noise of the
 machine.
@@ -84,6 +85,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   parser.add_argument(
     "--pictures", action="store_true",
     help="write the pictures of reports in the documents, with Chromium",
+  )  # fmt: skip
+  parser.add_argument(
+    "--thresholds", action="store_true",
+    help="compare both sides of constants that choose between two ways",
   )  # fmt: skip
   parser.add_argument(
     "--platform", default="ipu", help="platform to measure (default ipu)"
@@ -163,6 +168,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     six_programs.write(args.platform)
     print(six_programs.compile_times(args.platform))
+    return 0
+  if args.thresholds:
+    from benchmarks import thresholds
+
+    print(thresholds.table(thresholds.measure(args.filter)))
     return 0
   if args.code:
     from benchmarks import code

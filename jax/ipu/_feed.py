@@ -17,7 +17,8 @@ from jax.ipu import _infeed
 # How long a feed stays that nobody has a reference to, for programs that may
 # still be running.
 _STAYS_SECONDS = 300.0
-_MOST_SHOWN = 200  # characters of an iterator's name
+# Characters of an iterator's name in an error: a guess of what helps.
+_MOST_SHOWN = 200
 
 
 class Feed:

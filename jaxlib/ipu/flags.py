@@ -15,7 +15,8 @@ from typing import Any
 
 from jaxlib.ipu import target as target_lib
 
-_MOST_SHOWN = 300  # characters of an invalid value
+# Characters of an invalid value in an error: a guess of what helps.
+_MOST_SHOWN = 300
 
 
 class OptionError(ValueError):
@@ -61,8 +62,9 @@ _POPLAR_LEVELS = {
 }
 
 
-# The range of the library's 32-bit integers.
+# A limit: the library's integers have 32 bits.
 _LARGEST = 2**31 - 1
+# A limit, of the library too (runtime/program/validate_tensors.cc).
 _MOST_DEVICES = 1024
 
 

@@ -12,7 +12,8 @@ import tomllib
 from pathlib import Path
 
 # Allowed values of a target's properties. Plans hold arrays over all tiles; a
-# convolution unit multiplies four pairs of f16 in a cycle.
+# convolution unit multiplies four pairs of f16 in a cycle. A limit of
+# everything else: sums and products of a few such numbers are exact in 64 bits.
 _MOST = 1 << 48
 _LIMITS = {
   "num_tiles": (1, 1 << 20),

@@ -56,6 +56,7 @@ _PODS = (
   Topology(name="POD16", num_ipus=16),
   Topology(name="POD64", num_ipus=64, closed=True),
 )
+# A limit: larger machines are not modelled.
 LARGEST = _PODS[-1].num_ipus
 
 

@@ -15,7 +15,8 @@ from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.layout import Factor, Layout, overlap, project
 from jaxlib.ipu.program import schema
 
-# Maximum size to count element by element.
+# Maximum size to count element by element: a guess. It only decides whether a
+# rare case is checked or left out.
 _SMALL = 1 << 16
 
 

@@ -29,7 +29,8 @@ from jaxlib.ipu.tile.walk import exchanges
 # All chunks of a move are counted if there are at most so many, which takes
 # about half a second.
 _CHUNKS = 1 << 20
-# Finding more chunks takes too long, and one tile may send all of them.
+# Finding more chunks takes too long, and one tile may send all of them; a
+# guess.
 _MOST_CHUNKS = 1 << 24
 
 

@@ -60,7 +60,8 @@ _LOOP: dict[DType, float] = {
 # Cycles per element of one instruction of the float pipeline, or of one store.
 ISSUE: dict[DType, float] = {d: 1 / VECTOR[d] for d in _FLOATS}
 
-# The minimum cost of an operation of a chain: one issue per vector.
+# The minimum cost of an operation of a chain: one issue per vector of four f16
+# elements [D].
 _LEAST = 0.25
 
 

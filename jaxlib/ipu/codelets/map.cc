@@ -25,18 +25,19 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // Maps that take less time than kWorthThreads run on one thread; each chunk of
-// a parallel map takes at least kGrain.
+// a parallel map takes at least kGrain. Both are a guess: they depend on how
+// soon a machine's threads wake.
 constexpr double kWorthThreads = 12'000;  // nanoseconds
 constexpr double kGrain = 4'000;
 
 // The size of a block of converted elements, which have at most 16 bits.
 constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
 
-// Maps with more results than this allocate memory in each run.
+// Maps with more results than this allocate memory in each run; a guess.
 constexpr size_t kFewResults = 16;
 
 // A map that runs without a state has at most this many slots, and owns at most
-// this many of them.
+// this many of them; a guess: they are on the stack.
 constexpr size_t kFewSlots = 64;
 constexpr size_t kFewCells = 16;
 
@@ -55,7 +56,7 @@ struct Destination {
 // and stack them, whereas a vector load would wait for the stores of its
 // elements.
 struct ShortMap {
-  // Larger maps use vectors.
+  // Larger maps use vectors; a guess: an f32 vector has four or more elements.
   static constexpr int64_t kMost = 4;
 
   program::RegisterCode code;

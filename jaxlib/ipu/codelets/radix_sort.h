@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -36,7 +37,13 @@ void ForParts(int parts, ThreadPool& threads, const Body& body) {
   });
 }
 
+// A limit of the counters' memory: 64 KiB of stack.
 inline constexpr int kMostParts = 8;
+
+// Digits of fewer entries have 8 bits, as more counters would take longer than
+// the entries; others have up to `kWidest` bits. Measured: crosses at 2,500 to
+// 4,900 entries (AVX2, one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kManyEntries, 1 << 14);
 
 // Sorts n < 2^32 entries by bits [first, last) of their digits. Stable. `other`
 // must have room for n entries; returns where the sorted entries are, `entries`
@@ -48,8 +55,7 @@ template <typename Entry>
 Entry* RadixSort(Entry* entries, Entry* other, int64_t n, int first, int last,
                  int parts, ThreadPool& threads) {
   constexpr int kWidest = 11;
-  constexpr int64_t kFew = 1 << 14;  // below this, fewer counters are faster
-  const int most = n < kFew ? 8 : kWidest;
+  const int most = n < kManyEntries ? 8 : kWidest;
   const int passes = std::max(1, (last - first + most - 1) / most);
   const int width = (last - first + passes - 1) / passes;
   const uint64_t mask = (uint64_t{1} << width) - 1;
@@ -94,7 +100,7 @@ class Smallest {
  public:
   // The size that `buffer` must have, in entries.
   static int64_t Room(int64_t keep) {
-    return keep <= kFew ? keep : 2 * keep + 1024;
+    return keep <= kFewSorted ? keep : 2 * keep + 1024;
   }
   Smallest(Entry* buffer, int64_t keep)
       : buffer_(buffer), keep_(keep), room_(Room(keep)) {}
@@ -118,7 +124,7 @@ class Smallest {
       for (const int64_t end = std::min(n, i + kGroup); i < end; ++i) {
         // Equal keys that came before have smaller indices.
         if (limited_ && keys[i] >= limit_) continue;
-        if (keep_ <= kFew) {
+        if (keep_ <= kFewSorted) {
           Insert(make(keys[i], i));
         } else {
           buffer_[size_++] = make(keys[i], i);
@@ -133,8 +139,9 @@ class Smallest {
   int64_t size() const { return size_; }
 
  private:
-  // Up to this many entries are kept sorted.
-  static constexpr int64_t kFew = 16;
+  // Up to this many entries are kept sorted. Measured: crosses at 104 of 65,536
+  // (AVX2, one core), `python -m benchmarks --thresholds`.
+  static IPU_THRESHOLD(int64_t, kFewSorted, 16);
 
   void Insert(const Entry& entry) {
     int64_t at = size_ == keep_ ? size_ - 1 : size_++;

@@ -89,6 +89,7 @@ void ReduceKernel::RunWindows(const Memory& memory, ThreadPool& threads) const {
 
 void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
   if (!plan_.places.empty()) return RunWindows(memory, threads);
+  // Totals of at most 16 KiB, which is half of a first-level cache; a guess.
   constexpr int64_t kMostX = 1024, kUnit = 16;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t outer = plan_.outer.kept_size(), kept = outer * plan_.x.extent;

@@ -76,6 +76,7 @@ class ScatterKernel : public Kernel {
 
  private:
   static constexpr int64_t kGrainBytes = 64 << 10;
+  // So that every thread gets some of them; a guess.
   static constexpr int64_t kEnoughWindows = 64;
   static constexpr int64_t kColumnBytes = 128;  // two cache lines
   static constexpr int64_t kCacheBytes = 16 << 20;

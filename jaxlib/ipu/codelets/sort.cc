@@ -16,14 +16,21 @@
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Shorter rows are sorted by comparisons.
-constexpr int64_t kFew = 192;
-// Up to this many of their elements are selected one by one.
-constexpr int64_t kFewKept = 8;
+// Rows of up to this length are sorted by comparisons, and few of their
+// elements selected one by one. Measured: crosses at 137 elements if all are
+// sorted, and at 445 if 4 are selected (AVX2, one core), `python -m benchmarks
+// --thresholds`.
+IPU_THRESHOLD(int64_t, kFew, 192);
+// Up to this many elements are selected one by one. Measured: this is cheaper
+// up to 32 of 128 (AVX2, one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kFewKept, 8);
+// Neither may exceed this: such elements are on the stack.
+constexpr int64_t kRoom = 1024;
 // Keys that are encoded at a time.
 constexpr int64_t kBlock = 1024;
 
@@ -184,12 +191,12 @@ class KeySort : public SortKernel {
   // Selects the smallest elements of a short row, one after another.
   void SelectOneByOne(const SortedRow& row, ThreadPool& threads) const {
     constexpr auto kLast = std::numeric_limits<uint64_t>::max();
-    Entry entries[kFew];
+    Entry entries[kRoom];
     ForBlocks(groups_[0], row, 0, n_,
               [&](const Word* keys, int64_t, int64_t n) {
                 for (int64_t i = 0; i < n; ++i) entries[i] = Pack(keys[i], i);
               });
-    int64_t found[kFewKept];
+    int64_t found[kRoom];
     for (int64_t k = 0; k < keep_; ++k) {
       Entry smallest = entries[0];
       for (int64_t i = 1; i < n_; ++i) {

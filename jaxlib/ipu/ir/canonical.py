@@ -45,7 +45,8 @@ _PIPELINE = (
 )
 
 # A context never frees types, constants, locations or folding results: one that
-# has read so many programs, or bytes of them, is not used again.
+# has read so many programs, or bytes of them, is not used again; a guess:
+# making a new one is quick, and what an old one holds is little.
 _MOST_PROGRAMS, _MOST_BYTES = 64, 1 << 20
 
 

@@ -24,9 +24,9 @@ from jaxlib.ipu.ir.graph import Shape
 
 # Types that the bindings expose as buffers.
 _BUFFERED = SIGNED | UNSIGNED | {DType.BOOL, DType.F16, DType.F32, DType.F64}
-# ... of at most this rank.
+# ... of at most this rank, a limit of the bindings.
 _MOST_BUFFERED = 32
-# NumPy's limit.
+# A limit of NumPy's.
 MOST_DIMENSIONS = 64
 # Exponent and mantissa bits.
 _FORMAT = {

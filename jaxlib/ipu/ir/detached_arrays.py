@@ -28,8 +28,10 @@ Arrays = dict[bytes, memoryview]
 
 # Sections.
 _ENTRIES, _SIZES = 2, 3
-# Bytes of an array that is worth it.
+# Bytes of an array that is taken out of its module before MLIR reads that; a
+# guess: smaller ones are read quickly.
 LARGE = 1 << 20
+# A limit: the elements of no type take more bytes.
 _MOST_ITEM_BYTES = 16
 
 

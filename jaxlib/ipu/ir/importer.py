@@ -453,10 +453,10 @@ class _Importer:
 
 
 # Bytes of a constant that are worth an `Omission`, and that are compared at
-# once.
+# once; both a guess. Smaller ones take little in a report's module.
 _LARGE, _STEP = 1 << 12, 1 << 20
-# Regions within each other, which a program may have: its decoder allows for
-# twice as many records, and stacks of threads are small.
+# A limit of how deep regions may be nested: the decoder of programs allows for
+# twice as many records within each other, and stacks of threads are small.
 _MOST_NESTED = 90
 # Of the module's arrays. The iteration space of an operation over windows has
 # up to twice as many dimensions, and a complex array is a real one of one more.

@@ -13,7 +13,8 @@ from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer
 
 _WIDE = (RegisterType.I64, RegisterType.U64)
-_MOST = 4  # beyond this, the multiplications' rounding errors are too large
+# A limit: the rounding errors of more multiplications are too large.
+_MOST = 4
 
 
 def power(code: Writer, base: int, exponent: int, dtype: DType) -> int | None:

@@ -23,6 +23,7 @@ from jaxlib.ipu.ops._matrices import broadcast
 # Sweeps converge quadratically: one that meets nothing larger than this,
 # relative to what it rotates, leaves only rounding errors.
 _CONVERGED = {DType.F32: 1e-5, DType.F64: 1e-11}
+# A limit for matrices that never converge, such as those with NaN.
 _MOST_SWEEPS = 40
 # A matrix is graded if the lengths of its rows or columns differ by more: fewer
 # digits than these are lost by an error relative to the longest [G].

@@ -50,8 +50,10 @@ _ROUND = {
 # How much more than rotations this may be charged, as it runs faster [G].
 _NEARLY = 1.25
 
+# A limit for matrices whose rotations never become small.
 _MOST_STEPS = 4
-# Bounds the angle between a vector and its correction.
+# A limit of the angle between a vector and its correction, of which the step
+# neglects third powers.
 _LARGEST_ANGLE = 0.1
 
 

@@ -101,9 +101,9 @@ class _Windows(NamedTuple):
     )
 
 
-# Larger arrays of indices are not evaluated.
+# Larger arrays of indices are not evaluated; a guess, to limit compile time.
 _MOST_INDICES = 1 << 20
-# Nor are those computed by more operations: `x[::2]` takes a few.
+# Nor are those computed by more operations, a guess: `x[::2]` takes a few.
 _MOST_NODES = 32
 
 

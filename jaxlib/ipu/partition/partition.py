@@ -165,7 +165,7 @@ def _finish(
 
 # The share of what an all-reduce takes whatever its size, from which it is
 # combined with others. The links of larger ones would not have less to do, but
-# all operands would be in SRAM at the same time.
+# all operands would be in SRAM at the same time. [G]
 _SMALL = 0.05
 
 

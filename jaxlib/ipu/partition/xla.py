@@ -45,6 +45,7 @@ _results: dict[str, bytes | None] = {}
 # by the callback, and some before it was registered.
 _BEFORE = 1_000
 _PER_COMPILATION = 2
+# A limit of the search, far above the compilations of any process.
 _MOST_NAMES = 1 << 18
 
 

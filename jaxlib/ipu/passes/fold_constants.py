@@ -23,7 +23,9 @@ from jaxlib.ipu.kernel.registers import store
 from jaxlib.ipu.kernel.writer import Writer
 
 CONSTANT = "stablehlo.constant"
-_MOST_ELEMENTS = 1 << 16  # of a folded constant that is no splat
+# Elements of a folded constant that is no splat; a guess, to limit compile time
+# and the program's size.
+_MOST_ELEMENTS = 1 << 16
 
 _FRACTION_BITS = {DType.F16: 10, DType.BF16: 7, DType.F32: 23, DType.F64: 52}
 # Their results are zero only if exact, whatever flushes denormals.

@@ -19,13 +19,15 @@ from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.ops.control_flow import REPEAT
 from jaxlib.ipu.passes import origins
 
-# Maximum nodes of a group. Longer programs gain nothing and fill the engine's
-# block buffers.
+# Maximum nodes of a group, a guess. Longer programs gain nothing and fill the
+# engine's block buffers.
 LARGEST_GROUP = 256
-# Maximum distinct operands of a group, for the same reason.
+# Maximum distinct operands of a group, a guess for the same reason.
 MOST_OPERANDS = 24
-# Nodes up to this size are merged even if they share nothing: a compute set
-# costs more than they do.
+# Nodes up to this size are merged even if they share nothing: one compute set
+# takes fewer cycles than two. Measured: this is so up to 262,144 elements,
+# `python -m benchmarks --thresholds`; but operands of large nodes would all
+# have to be in SRAM at the same time.
 SMALL = 1024
 _CONTROL_FLOW = frozenset(
   {"stablehlo.while", "stablehlo.case", "stablehlo.if", REPEAT}

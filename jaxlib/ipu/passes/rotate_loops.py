@@ -10,7 +10,8 @@ from __future__ import annotations
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.registry import is_elementwise
 
-# Maximum nodes of a condition: longer ones are not worth duplicating.
+# Maximum nodes of a condition: longer ones are not worth duplicating. A guess;
+# most conditions are a single comparison.
 LONGEST = 16
 
 

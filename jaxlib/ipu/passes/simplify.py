@@ -17,7 +17,8 @@ from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.passes.fold_constants import CONSTANT, fold, is_splat, splat
 from jaxlib.ipu.passes.identities import simpler, without_elements
 
-_MOST_KEY_BYTES = 4096  # larger constants are not compared
+# Larger constants are not compared; a guess, to limit compile time.
+_MOST_KEY_BYTES = 4096
 
 
 def simplify(graph: Graph) -> Graph:

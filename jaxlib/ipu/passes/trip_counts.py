@@ -13,7 +13,8 @@ from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.ops.control_flow import REPEAT
 
-# A program's limit for a counted loop, whose end no run reaches.
+# A limit of programs for counted loops, whose end no run reaches
+# (runtime/program/validate_steps.cc).
 _MOST_TRIPS = 1 << 62
 
 

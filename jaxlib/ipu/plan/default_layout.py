@@ -12,7 +12,7 @@ from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.target import Target
 
 # Poplar gives no tile less than 128 bytes of a tensor (PopLibs,
-# TileMapping.hpp), so small tensors occupy few tiles.
+# TileMapping.hpp) [S], so small tensors occupy few tiles.
 SMALLEST_BYTES = 128
 # Cells may be this much larger than those of an even distribution [G].
 COARSER = 1.25

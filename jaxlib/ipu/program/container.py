@@ -26,7 +26,9 @@ from jaxlib.ipu.program import codec, schema
 
 MAGIC = b"JAXIPU\0\n"
 ALIGNMENT = 64
-_LARGE = 1 << 16  # bytes
+# Bytes of a record that is not copied to join it with others; a guess: copying
+# smaller ones takes less than writing them one by one.
+_LARGE = 1 << 16
 _HEADER = struct.Struct("<8sIIQQQQ")
 
 

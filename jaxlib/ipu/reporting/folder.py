@@ -11,7 +11,9 @@ from pathlib import Path
 
 from jaxlib.ipu.diagnostics import CompileError, invalid_argument
 
-_LONGEST = 100  # characters of a module's name in the name of its folder
+# Characters of a module's name in the name of its folder: a guess of what tells
+# modules apart. File systems allow 255 bytes.
+_LONGEST = 100
 
 
 def make(root: Path, module: str) -> Path:

@@ -19,6 +19,7 @@ from jaxlib.ipu.reporting.text import file_name, percent, size
 Insight = dict[str, Any]
 
 # What is worth a sentence: parts of a program's cycles or of a tile's SRAM.
+# Each is a guess of what a reader cares for.
 _COSTLY_LINE = 0.1
 _FEW_TILES_CYCLES, _FEW_TILES = 0.01, 1 / 8
 _SERIAL = 0.1

@@ -12,8 +12,8 @@ from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.walk import walk
 
-# Figures of loops that no run gets to the end of are at most this: jaxlib
-# passes figures on as float32, and all of them are finite.
+# A limit for figures of loops that no run gets to the end of: jaxlib passes
+# figures on as float32, and all of them are finite.
 MOST = 3e38
 
 

@@ -26,7 +26,8 @@ from jaxlib.ipu.tile.walk import accesses
 # Other orders are tried if the program's own exceeds the lower bound of all
 # orders by this factor. [G]
 LEAST_GAIN = 1.02
-# Up to this number of tasks, two heuristics are tried; limits compile time.
+# Up to this number of tasks, two heuristics are tried; a guess, to limit
+# compile time.
 _FEW_TASKS = 100
 
 

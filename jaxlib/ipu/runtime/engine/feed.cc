@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 // How often a program that waits looks for Ctrl-C.
 constexpr double kSlice = 0.05;
-// Memory of items that is kept for later ones.
+// Memory of so many items is kept for later ones; a guess: few wait at a time.
 constexpr size_t kMostSpare = 4;
 
 Clock::time_point After(double seconds) {

@@ -8,7 +8,8 @@ namespace ipu::model {
 namespace {
 
 constexpr size_t kCacheLine = 64;
-// The minimum size, so that small arenas can be reused by more programs.
+// The minimum size, so that small arenas can be reused by more programs; a
+// guess, as only kKept of them are kept.
 constexpr size_t kSmallest = size_t{64} << 10;
 
 // Rounds up by at most an eighth, so that programs of similar size share

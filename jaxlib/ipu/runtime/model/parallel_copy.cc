@@ -129,7 +129,8 @@ class Overlaps {
   const Entries destinations_;
 };
 
-// More overlaps than this are not worth the time and memory to order moves by.
+// More overlaps than this are not worth the time and memory to order moves by;
+// a guess, which few programs reach.
 constexpr size_t kMostOverlaps = size_t{1} << 20;
 
 // Whether both views have the same layout relative to their bases.

@@ -40,6 +40,7 @@ constexpr uint32_t kOneLoop = 1u << 12;
 uint32_t LoopOf(uint32_t gate) { return gate / kOneLoop; }
 uint32_t JoinedOf(uint32_t gate) { return gate % kOneLoop / kOneJoined; }
 
+// A limit of the gate's bits.
 constexpr int kMostThreads = kOneLoop / kOneJoined - 1;
 
 }  // namespace

@@ -21,7 +21,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The duration from which dividing a loop among threads pays off.
+  // The duration from which dividing a loop among threads pays off; a guess: it
+  // depends on how soon a machine's threads wake, which is some microseconds.
   static constexpr double kWorthNanoseconds = 8000;
 
   int threads() const { return threads_; }

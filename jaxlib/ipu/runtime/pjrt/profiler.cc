@@ -8,7 +8,7 @@
 namespace ipu {
 namespace {
 
-// About 300 bytes each.
+// A limit of the memory that a profile takes: about 300 bytes each.
 constexpr size_t kMostRuns = 500'000;
 
 std::mutex& SessionsMutex() {

@@ -12,8 +12,8 @@
 namespace ipu {
 namespace {
 
-// The constants of plan/default_layout.py; tests/ipu/test_sram.py checks that
-// both sides agree.
+// The constants of plan/default_layout.py, where it says which is a guess;
+// tests/ipu/test_sram.py checks that both sides agree.
 constexpr int64_t kSmallestBytes = 128;
 constexpr double kCoarser = 1.25;
 constexpr int64_t kCoarsest = 8;

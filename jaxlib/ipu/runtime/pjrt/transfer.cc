@@ -16,7 +16,7 @@
 namespace ipu {
 namespace {
 
-// More than any memory holds, but sums of it do not overflow.
+// A limit: more than any memory holds, but sums of it do not overflow.
 constexpr size_t kMostBytes = size_t{1} << 48;
 
 // The tensor that PJRT describes, or an error if it is unsupported.

@@ -48,6 +48,8 @@ class Rewriter {
   }
 
  private:
+  // A limit of the instructions that a division adds: constants, a change of
+  // sign.
   static constexpr size_t kMostAdded = 4;
 
   bool IsDivision(const Instruction& i) const {

@@ -11,8 +11,8 @@
 
 namespace ipu::program {
 
-// Limits far above any tensor's size. Sums of a few products of smaller numbers
-// fit into 64 bits.
+// Each is a limit far above any tensor's size. Sums of a few products of
+// smaller numbers fit into 64 bits.
 inline constexpr int64_t kMostElements = int64_t{1} << 48;
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 48;
 

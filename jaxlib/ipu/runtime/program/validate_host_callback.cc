@@ -10,7 +10,7 @@
 namespace ipu::program {
 namespace {
 
-// The maximum nesting depth of an attribute's dictionaries.
+// A limit of how deep an attribute's dictionaries are nested.
 constexpr int kMostDictionaries = 1000;
 
 class HostCallbackValidator {

@@ -22,8 +22,8 @@ static_assert(std::is_same_v<std::variant_alternative_t<
                                  kFirstIndexedCodelet, decltype(Fields::value)>,
                              Gather>);
 
-// More iterations than any run can do, but few enough for their total cost to
-// be finite.
+// A limit: more iterations than any run can do, but few enough for their total
+// cost to be finite.
 constexpr uint64_t kMostTrips = uint64_t{1} << 62;
 
 class StepValidator {

@@ -13,9 +13,9 @@
 namespace ipu::program {
 namespace {
 
-// The limit for all machines together; far more than exist.
+// A limit for all machines together; far more than exist.
 constexpr int64_t kMostTiles = int64_t{1} << 24;
-// The same of machines.
+// A limit of the number of machines.
 constexpr uint32_t kMostPartitions = 1024;
 
 // The type of a tensor's elements that hold elements of a host type.

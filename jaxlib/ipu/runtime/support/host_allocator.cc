@@ -16,10 +16,12 @@ constexpr size_t kHugeBlock = size_t{16} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Blocks of at least this size have eight size classes per power of two,
-// smaller ones four.
+// smaller ones four; a guess: rounding up wastes less of large ones, and small
+// ones are reused more often.
 constexpr size_t kLargeBlock = size_t{64} << 10;
 
-// More than any machine has; such requests fail without asking the system.
+// A limit: more than any machine has; such requests fail without asking the
+// system.
 constexpr size_t kTooLarge = size_t{1} << 46;
 
 // May always be cached, even if less was ever live.

@@ -20,7 +20,8 @@ struct Dim {
   int64_t destination;
 };
 
-// A loop nest may have up to two more loops than its shape has dimensions.
+// A limit: a loop nest has at most two more loops than its shape has
+// dimensions.
 inline constexpr size_t kMostDims = program::kHighestRank + 2;
 
 // A loop nest, outermost loop first, and the offsets of its first items.

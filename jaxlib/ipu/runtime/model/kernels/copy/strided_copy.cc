@@ -134,7 +134,7 @@ StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
 // Threads share the outermost dimension with enough iterations for all of them,
 // or else the longest.
 void StridedCopy::ShareBetweenThreads() {
-  constexpr int64_t kEnough = 64;
+  constexpr int64_t kEnough = 64;  // for 16 threads; a guess
   constexpr int64_t kGrainBytes = kParallelBytes / 2;
   constexpr int64_t kLine = 64;  // items; avoids false sharing of cache lines
   const std::vector<Dim>& dims = nest_.dims;

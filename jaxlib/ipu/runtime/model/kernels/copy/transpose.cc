@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -15,8 +16,9 @@ namespace {
 constexpr int64_t kLine = 64;  // bytes of a cache line
 
 // Larger transposes use non-temporal stores: the first lines would be evicted
-// before the last are written.
-constexpr int64_t kStreamBytes = 4 << 20;
+// before the last are written. Measured: crosses at 330 KB, where the result is
+// not read again soon (AVX2, one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kStreamBytes, 4 << 20);
 
 // The widest vectors that one instruction can interleave, with at most 16
 // items, so that a tile fits into the registers.

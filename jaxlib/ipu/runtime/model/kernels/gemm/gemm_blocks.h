@@ -27,7 +27,7 @@ inline constexpr int64_t kBlockBytes = 512 << 10;
 // Terms per block: a packed strip of rows and one tile's columns of the block
 // fit into the first-level cache together.
 inline constexpr int64_t kTerms = 256;
-// Multiply-adds that justify a second thread: a few microseconds.
+// Multiply-adds that justify a second thread, a guess: a few microseconds.
 inline constexpr double kWorthThread = 1 << 17;
 
 }  // namespace gemm

@@ -15,6 +15,7 @@ namespace ipu::model::IPU_SIMD_NS {
 // doubles so that only the final rounding matters.
 struct QuarterTurnsF32 {
   using Wide = Vector<double>;
+  // A limit of the reduction: the error of more quarter turns would show.
   static constexpr double kLargest = 1 << 28;
   explicit QuarterTurnsF32(const Wide& x) {
     const Rounded<Wide> turns(x * 0.63661977236758134308);
@@ -41,10 +42,10 @@ struct QuarterTurnsF32 {
 
 // The same for doubles. The reduced argument r is kept as a sum of two doubles.
 // pi/2 is split into three parts, the first two of 33 bits, so that their
-// products with up to 2^20 quarter turns are exact.
+// products with up to 2^20 quarter turns are exact, which is a limit.
 struct QuarterTurnsF64 {
   using Wide = Vector<double>;
-  static constexpr double kLargest = 1 << 20;
+  static constexpr double kLargest = 1 << 20;  // a limit, see above
   explicit QuarterTurnsF64(const Wide& x) {
     const Rounded<Wide> turns(x * 0.63661977236758134308);
     quadrant = turns.integer;

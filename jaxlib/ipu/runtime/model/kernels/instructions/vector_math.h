@@ -126,6 +126,7 @@ inline V Expm1(const V& x) {
   // 2^(k - 1) is representable for every relevant k; below those, the result is
   // -1.
   using T = Element<V>;
+  // A limit of the format.
   constexpr int kSmallest = 2 - (1 << (8 * sizeof(T) - 2 - kMantissaBits<T>));
   const auto exponent = e.k - 1 < kSmallest ? (e.k ^ e.k) + kSmallest : e.k - 1;
   const V scale = PowerOfTwo<V>(exponent);

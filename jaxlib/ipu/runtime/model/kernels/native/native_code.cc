@@ -27,7 +27,8 @@ constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 // Whether lanes can be masked in memory.
 constexpr bool kHasMasks = IPU_AVX512;
 
-// The shortest vector is 16 bytes: four lanes of 4 bytes.
+// A limit of the instruction set: the shortest vector is 16 bytes, four lanes
+// of 4 bytes.
 constexpr int kShortestVector = 4;
 constexpr Lanes kShortest{16};
 

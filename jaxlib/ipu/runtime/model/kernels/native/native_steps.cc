@@ -17,7 +17,7 @@ namespace {
 
 using program::Instruction;
 
-// The most steps in a run: longer ones rarely fit into the registers.
+// The most steps in a run, a guess: longer ones rarely fit into the registers.
 constexpr size_t kLongestRun = 48;
 
 // The time of compiled steps relative to interpreted ones, an estimate.

@@ -20,12 +20,12 @@ namespace ipu::model::IPU_SIMD_NS {
 // The vector registers, and the most that hold loop-invariant values.
 #if IPU_AVX512
 inline constexpr int kRegisters = 32;
-inline constexpr int kMostHoisted = 16;
+inline constexpr int kMostHoisted = 16;  // a guess: half
 // The mask register that selects the lanes of a block's tail.
 inline constexpr int kTailMask = 1;
 #else
 inline constexpr int kRegisters = 16;
-inline constexpr int kMostHoisted = 9;
+inline constexpr int kMostHoisted = 9;  // a guess: half
 #endif
 
 // Predicates of float comparisons: ordered, except for !=.

@@ -59,6 +59,7 @@ struct Fold {
   void (*windows)(const FoldWindows& input) = nullptr;
 };
 
+// A limit: a value and its index, of 8 bytes each.
 inline constexpr int64_t kMostTotalSize = 16;
 
 // The fold of a kind other than GENERAL. Null if the kind is not defined for

@@ -8,15 +8,21 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/register_types.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-constexpr int64_t kFewColumns = 8;
-constexpr int64_t kFewReduced = 64;
-// Longer rows of windows pay for the overhead of a fold of columns, which
-// reads each operand row once.
-constexpr int64_t kLongWindows = 1024;
+// Fewer columns than this are gathered into rows. Measured: crosses at 2
+// columns of 16 rows (AVX2, one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kFewColumns, 8);
+// The most rows of which that is done. Measured: crosses at 16 to 72 rows of 4
+// columns (AVX2, one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kFewReduced, 64);
+// Longer rows of windows pay for the overhead of a fold of columns, which reads
+// each operand row once. Measured: from 128 columns on, neither is clearly
+// faster (AVX2, one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kLongWindows, 1024);
 
 using program::Instruction;
 using program::Opcode;

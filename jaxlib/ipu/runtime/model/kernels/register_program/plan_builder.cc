@@ -11,7 +11,8 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // The part of the first-level cache that the values of a block may take, and
-// the minimum length of a block.
+// the minimum length of a block, where calls of steps begin to count; both a
+// guess.
 constexpr int64_t kCacheBytes = 20 << 10;
 constexpr int64_t kShortestBlock = 64;
 

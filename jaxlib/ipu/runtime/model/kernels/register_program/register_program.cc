@@ -172,6 +172,7 @@ void RegisterProgram::Eval(State& state, int64_t begin, int64_t count,
 }
 
 void RegisterProgram::EvalOne(const Memory& memory, uint64_t* values) const {
+  // Slots that are on the stack; a guess: hardly any function has more.
   constexpr size_t kFew = 128;
   const Plan& plan = *impl_;
   if (plan.num_slots > kFew) [[unlikely]] {

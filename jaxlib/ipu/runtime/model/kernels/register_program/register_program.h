@@ -34,7 +34,8 @@ namespace ipu::model::IPU_SIMD_NS {
 
 struct Plan;  // register_plan.h
 
-// The maximum length of a block.
+// The maximum length of a block; a guess: the overhead of a block's steps is
+// small by then, and the cache is full.
 inline constexpr int64_t kLongestBlock = 2048;
 
 struct Free {

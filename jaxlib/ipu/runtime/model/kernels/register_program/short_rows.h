@@ -11,6 +11,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+#include "jaxlib/ipu/runtime/support/threshold.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -33,7 +34,9 @@ namespace ipu::model::IPU_SIMD_NS {
 class ShortRows {
  public:
   // The table is built for each block, which does not pay for fewer elements.
-  static constexpr int64_t kWorth = 128;
+  // Measured: crosses at 45 elements (AVX2, one core),
+  // `python -m benchmarks --thresholds`.
+  static IPU_THRESHOLD(int64_t, kWorth, 128);
 
   // `dims` are the iterator's dimensions, outermost first, each with an extent
   // and a stride in elements. Those from outer() on form a row, the others
@@ -97,10 +100,16 @@ class ShortRows {
   using Word = uint32_t;
   using Words = Vector<Word>;
 
-  static constexpr int64_t kLongest = 64;              // elements in a row
-  static constexpr int64_t kMostWords = 2 * kLongest;  // in a group
+  // Elements in a row, words in a group, and vectors that one is made of. A
+  // guess: tables of them fit into the first-level cache beside a block.
+  static constexpr int64_t kLongest = 64;
+  static constexpr int64_t kMostWords = 2 * kLongest;
   static constexpr int64_t kMostSources = 4;
-  static constexpr int64_t kShortRun = 8, kLongRun = 16;
+  // Innermost dimensions of fewer elements than the first are moved by the
+  // table; those of at least the second run by run, if their elements are
+  // adjacent or all the same. A guess.
+  static IPU_THRESHOLD(int64_t, kShortRun, 8);
+  static IPU_THRESHOLD(int64_t, kLongRun, 16);
 
   // One vector of a group: shuffled from `whole` full vectors and a partial
   // one.

@@ -142,6 +142,7 @@ void FillPattern(const Source& source, const Frame& f, int64_t n,
 // Panels consist of whole cache lines of the matrix's columns, and fit into the
 // second-level cache if possible.
 int64_t PanelRows(const StridedIterator& iterator) {
+  // Both are a guess that suits many processors.
   constexpr int64_t kPanelBytes = 128 << 10;
   constexpr int64_t kMostBytes = 2 << 20;
   const int64_t line = 64 / iterator.item_size();

@@ -41,6 +41,7 @@ struct ItemStore {
 
 class Tape : public model::Tape {
  public:
+  // A limit: slots and cells are on the stack, 4 KiB of each.
   static constexpr size_t kMostSlots = 512;
 
   // `storage` is as in model/parallel_copy.h.
