@@ -68,7 +68,7 @@ def rows(device: Any) -> Iterator[Row]:
 
   state = put(np.ones((2048, 2048), np.float32))
   step = lambda s: s * 0.9 + 1.0
-  key = "ipu admitted tile bytes"
+  key = "ipu peak tile bytes with gaps"
   kept, donated = costs(step, state), costs(step, state, donate_argnums=0)
   yield "a state of 16 MB donated instead of kept", key, kept[key], donated[key]
 

@@ -56,7 +56,12 @@ def _jax_version(python: str) -> str:
 
 
 class Expectations:
-  """The entries of third_party/jax/expected_failures.toml for one JAX."""
+  """The entries of third_party/jax/expected_failures.toml for one JAX.
+
+  Attributes:
+    failures: by pattern, why tests fail.
+    over_sram: by pattern, bytes of a tile that tests need, more than it has.
+  """
 
   def __init__(self, release: str):
     number = tuple(map(int, re.findall(r"\d+", release)[:2]))
@@ -68,6 +73,9 @@ class Expectations:
       until = tuple(map(int, group.get("until", "999.0").split(".")))
       if since <= number < until:
         self.failures |= dict.fromkeys(group["tests"], group["reason"])
+    self.over_sram: dict[str, int] = {}
+    for group in data["over_sram"]:
+      self.over_sram |= dict.fromkeys(group["tests"], group["bytes"])
 
   def why_not(self, file: str) -> str | None:
     """Why a file is not run, if it is not."""
@@ -82,7 +90,7 @@ class Run:
 
   def __init__(self, options: argparse.Namespace, expected: Expectations):
     self._options = options
-    self._expected = expected.failures
+    self._expected = expected
 
   def file(self, name: str, platform: str, only: Sequence[str] = ()) -> Rows:
     """Runs a test file, or some of its tests; returns the outcomes by name."""
@@ -93,9 +101,10 @@ class Run:
       chosen = pathlib.Path(folder) / "chosen"
       chosen.write_text("\n".join(f"tests/{test}" for test in only or [name]))
       expected = pathlib.Path(folder) / "expected.json"
-      expected.write_text(
-        json.dumps(self._expected if platform == "ipu" else {})
-      )
+      known = self._expected.failures if platform == "ipu" else {}
+      expected.write_text(json.dumps(known))
+      over_sram = pathlib.Path(folder) / "over_sram.json"
+      over_sram.write_text(json.dumps(self._expected.over_sram))
       environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "build"),
@@ -106,6 +115,7 @@ class Run:
         "JAX_ENABLE_X64": str(options.x64),
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         jax_tests_plugin.EXPECTED: str(expected),
+        jax_tests_plugin.OVER_SRAM: str(over_sram),
         jax_tests_plugin.RESULTS: str(results),
         # Without this, JAX's tests omit those they reserve for the CPU by name.
         jax_tests_plugin.DUT: options.dut,

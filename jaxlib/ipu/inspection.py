@@ -16,7 +16,7 @@ from jaxlib.ipu.check import verify_tile_program as tile_verify
 from jaxlib.ipu.ir.printer import module_text
 from jaxlib.ipu.location import location_text
 from jaxlib.ipu.reporting.folder import unwritable
-from jaxlib.ipu.sram import overflow
+from jaxlib.ipu.sram import contents, overflow
 from jaxlib.ipu.tile import text as tile_text
 from jaxlib.ipu.tile_passes import assembled, coalesce
 
@@ -93,7 +93,7 @@ def _text(phase: Any, state: Any) -> str:
     return module_text(state.module)
   if phase.value == "allocate":
     plan = state.builder, state.module, state.memory
-    return f"{overflow.report(*plan)}\n{overflow.addresses(*plan)}\n"
+    return f"{overflow.report(*plan)}\n{contents.addresses(*plan)}\n"
   if phase.value == "emit":
     assert state.program is not None
     places = [location_text(place) for place in state.program.locations]

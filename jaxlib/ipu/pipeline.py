@@ -12,12 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.emit import emit
 from jaxlib.ipu.ir import bytecode_strings, importer
 from jaxlib.ipu.ir.detached_arrays import Arrays, Detached, detach
 from jaxlib.ipu.ir.graph import Module
+from jaxlib.ipu.layout import Array
 from jaxlib.ipu.lower import signature
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.partition.options import Partitioned, Sharding
@@ -77,7 +80,7 @@ class Options:
       one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
     code_budget: bytes of executable code on the fullest tile above which
-      repeated steps become functions; None: those that can hold code.
+      repeated steps become functions; None: those with which a program fits.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
     report: a folder for the program's report; None: no report.
@@ -312,11 +315,6 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
     builder.location,
     builder.choices,
     builder.used,
-    code_budget=(
-      target.executable_bytes
-      if options.code_budget is None
-      else options.code_budget
-    ),
   )
   _run_passes(state, options, Phase.LOWER, _LOWERED)
   return builder
@@ -325,7 +323,7 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
 Passes = dict[str, Callable[[TileProgram], None]]
 
 # Passes over the tile program as it was lowered; before storage is assigned; if
-# its code does not fit; and those that assign storage.
+# it has too much code; and those that assign storage.
 _LOWERED: Passes = {
   "order": order.run,
   "divide_copies": assembled.run,
@@ -366,25 +364,30 @@ def _allocate(state: State, options: Options) -> None:
   builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
   builder, plan = _uncrowded(state, options, builder, plan)
-  sram = options.target.num_tiles * options.target.bytes_per_tile
-  for choices in smaller(builder.choices, builder.used):
-    if not memory.overflows(builder, plan) or plan.argument_bytes > sram:
+  target = options.target
+  sram = target.num_tiles * target.bytes_per_tile
+  # What follows takes less data, and mostly more code.
+  some = smaller(builder.choices, builder.used)
+  for choices in some if memory.excess(target, plan).code <= 0 else ():
+    if memory.fits(target, plan) or plan.argument_bytes > sram:
       break
     builder = _lower_once(state, options, choices)
     builder, plan = _uncrowded(
       state, options, builder, _plan_memory(state, options)
     )
-  if memory.overflows(builder, plan):
+  fits = memory.fits(target, plan)
+  if not fits:
     # Nothing fits: keep the first, faster program.
     _go_back(state, first)
     assert first.builder is not None and first.memory is not None
     builder, plan = first.builder, first.memory
   written = _report(state, options)
-  if memory.exceeds(builder, plan):
+  if not fits:
     from jaxlib.ipu.sram import overflow  # few programs need its imports
 
     allow = options.allow_out_of_memory
-    overflow.check(builder, state.module, plan, allow, written)
+    assert state.tiles is not None
+    overflow.check(builder, state.tiles, state.module, plan, allow, written)
 
 
 def _report(state: State, options: Options) -> Path | None:
@@ -411,21 +414,38 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   assert state.tiles is not None
   _run_passes(state, options, Phase.ALLOCATE, _STORED)
   plan = _place(state, options)
-  if plan.code.executable.max(initial=0) <= state.tiles.code_budget:
-    return plan
-  before, products = outline.Saved(state.tiles), state.builder.products
-  _run_passes(state, options, Phase.ALLOCATE, _OUTLINED)
-  state.builder.outline(state.tiles.outlined)
-  outlined = _place(state, options)
-  if outlined.code.executable.max() < plan.code.executable.max() and (
-    memory.overflows(state.builder, plan)
-    or not memory.overflows(state.builder, outlined)
-  ):
-    return outlined
-  # There is no room for the functions' arguments, or they take more.
-  before.restore()
-  state.builder.products = products
-  return _place(state, options)
+  room = _code_room(options, plan)
+  while (plan.code.executable > room).any():
+    before, products = outline.Saved(state.tiles), state.builder.products
+    state.tiles.code_room, functions = room, state.tiles.functions
+    _run_passes(state, options, Phase.ALLOCATE, _OUTLINED)
+    if state.tiles.functions == functions:
+      break
+    state.builder.outline(state.tiles.outlined)
+    outlined = _place(state, options)
+    if _rank(options.target, outlined) >= _rank(options.target, plan):
+      # The functions' arguments take more.
+      before.restore()
+      state.builder.products = products
+      return _place(state, options)
+    plan, room, last = outlined, _code_room(options, outlined), room
+    if (room >= last).all():
+      break
+  return plan
+
+
+def _code_room(options: Options, plan: memory.MemoryPlan) -> Array:
+  """The bytes of executable code that each tile may have."""
+  room = memory.executable_room(options.target, plan)
+  if options.code_budget is None:
+    return room
+  return np.full_like(room, options.code_budget)
+
+
+def _rank(target: Target, plan: memory.MemoryPlan) -> tuple[int, int]:
+  """Sort key of plans: by what is missing for them to fit, then by code."""
+  missing = sum(max(part, 0) for part in memory.excess(target, plan))
+  return missing, int(plan.code.executable.max(initial=0))
 
 
 def _place(state: State, options: Options) -> memory.MemoryPlan:

@@ -28,6 +28,10 @@ import pytest
 # Makes ipu_test_util importable, whatever pytest's import mode.
 sys.path.insert(0, str(Path(__file__).parent))
 
+import over_sram
+
+_PLATFORM = "--ipu-platform"
+
 os.environ.setdefault("JAX_IPU_USE_MODEL", "true")
 os.environ.setdefault("JAX_IPU_VERIFY", "true")
 if "JAX_IPU_MODEL_NUM_TILES" in os.environ:
@@ -108,7 +112,7 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption(
-    "--ipu-platform",
+    _PLATFORM,
     default="ipu",
     help="the platform under test; `cpu` checks the tests themselves",
   )
@@ -140,7 +144,7 @@ def pytest_collection_modifyitems(
   config: pytest.Config, items: list[pytest.Item]
 ) -> None:
   _keep_one_in(config, items)
-  platform = config.getoption("--ipu-platform")
+  platform = config.getoption(_PLATFORM)
   if platform == "ipu":
     return
   skip = pytest.mark.skip(
@@ -149,6 +153,35 @@ def pytest_collection_modifyitems(
   for item in items:
     if "ipu_only" in item.keywords:
       item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+  listed = over_sram.NEEDS.get(_listed_name(item))
+  # On a few tiles everything may overflow, see above.
+  whole = "JAX_IPU_MODEL_NUM_TILES" not in os.environ
+  if listed is None or not whole or item.config.getoption(_PLATFORM) != "ipu":
+    return (yield)
+  needs = over_sram.Needs()
+  item.stash[_NEEDS] = listed, needs
+  with needs.recorded():
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+  result = yield
+  if _NEEDS in item.stash:
+    over_sram.check(_listed_name(item), *item.stash[_NEEDS])
+  return result
+
+
+_NEEDS: pytest.StashKey[tuple[int, over_sram.Needs]] = pytest.StashKey()
+
+
+def _listed_name(item: pytest.Item) -> str:
+  """The name of a test in data/over_sram.json."""
+  return f"{item.path.name}::{item.name}"
 
 
 def _keep_one_in(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -167,7 +200,7 @@ def ipu(request: pytest.FixtureRequest):
   """The device under test."""
   import jax
 
-  return jax.devices(request.config.getoption("--ipu-platform"))[0]
+  return jax.devices(request.config.getoption(_PLATFORM))[0]
 
 
 @pytest.fixture(scope="session")

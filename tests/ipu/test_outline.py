@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ipu import _infeed as feeds
 from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
 from jaxlib.ipu.check import interp, verify, verify_functions
 from jaxlib.ipu.check.tile_memory import Trap
 from jaxlib.ipu.check.verify_functions import InvalidFunction
@@ -273,6 +274,43 @@ def test_programs_that_fit_stay_as_they_are(state):
     layers, LAYERS, TILES, code_budget=code(before) - 1
   )
   assert code(state) <= code(found) < code(before)
+
+
+def test_code_that_has_no_room_beside_data_is_shared():
+  """Its own region would have room for it."""
+  before = lowering_kit.phases(layers, LAYERS, TILES)
+  machine = machines.resolve("ipu2", TILES)
+  limit = before.memory.bytes_with_gaps - 100
+  tight = dataclasses.replace(machine, bytes_per_tile=limit)
+  assert code(before) < tight.executable_bytes
+  found = lowering_kit.phases(layers, LAYERS, tight)
+  assert found.memory.bytes_with_gaps <= limit
+  assert code(found) < code(before) and [*calls(found.tiles.steps)]
+
+
+def test_calls_leave_loops_alone_where_others_save_enough():
+  def f(x, y):
+    def inside(_, c):
+      for i in range(6):
+        c = jnp.tanh(jnp.sin(c @ y) + i) @ y
+      return c
+
+    x = lax.fori_loop(0, 1000, inside, x)
+    for _ in range(4):
+      x = jnp.cumsum(jnp.sort(x, 0), 1) - x
+    return x
+
+  before = lowering_kit.phases(f, SQUARES, TILES)
+  slight, much = (
+    lowering_kit.phases(f, SQUARES, TILES, code_budget=budget)
+    for budget in (code(before) - 1, 0)
+  )
+  loops = [
+    [s for s in walk(state.tiles.steps) if s.trips == 1000]
+    for state in (slight, much)
+  ]
+  assert [*calls(slight.tiles.steps)] and not [*calls(loops[0])]
+  assert [*calls(loops[1])] and code(much) < code(slight)
 
 
 def test_code_hardly_grows_with_equal_layers():

@@ -101,7 +101,7 @@ def test_a_program_that_does_not_fit(ipu):
   assert not large.fits
   check_sums(large)
   assert large.insights[0]["kind"] == "fit"
-  needed = large.data["memory"]["admitted_tile_bytes"]
+  needed = large.data["memory"]["peak_tile_bytes_with_gaps"]
   assert needed > large.target["bytes_per_tile"]
   assert "does not fit" in large.insights[0]["text"]
   assert "sort" in large.insights[0]["text"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from pathlib import Path
 
+import lowering_kit
 import numpy as np
 import plugin_test_util
 import pytest
@@ -13,6 +15,9 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
+from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
+from jaxlib.ipu.diagnostics import CompileError, ErrorCode
 
 pytestmark = pytest.mark.ipu_only
 
@@ -262,6 +267,55 @@ def test_overflow_messages_name_buffers_of_steps(ipu):
   message = refusal(jnp.sort, x, options={"ipu_num_tiles": 16})
   (line,) = [l for l in message.splitlines() if "buffers of a Sort" in l]
   assert int(line.split()[0].replace(",", "")) == 2**20 // 16 * 2, line
+
+
+def grown(x, count):
+  """Steps of different shapes: none repeats."""
+  for n in range(count):
+    x = jnp.sin(jnp.pad(x, (0, 1))) + n  # the code
+  return x
+
+
+@pytest.fixture
+def little_code():
+  """Compiles 100 such steps for a machine with little room for code, which
+  fails; returns the error's message."""
+  few = dataclasses.replace(
+    machines.resolve("ipu2", None), executable_bytes=20_000
+  )
+
+  def compile_steps():
+    with pytest.raises(CompileError) as caught:
+      lowering_kit.phases(lambda x: grown(x, 100), [np.ones(8, "f4")], few)
+    assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+    return caught.value.message
+
+  return compile_steps
+
+
+def test_overflow_messages_name_the_lines_of_code(little_code):
+  message = little_code()
+  lines = Path(__file__).read_text().splitlines()
+  (line,) = (i for i, l in enumerate(lines, 1) if l.endswith("# the code"))
+  named = re.findall(
+    rf"([\d,]+) bytes: \S+ at {re.escape(__file__)}:{line} \(exchange code "
+    r"[\d,]+, code of vertices [\d,]+, control code [\d,]+\)",
+    message,
+  )
+  (needed,) = re.findall(r"needs ([\d,]+) bytes for its code", message)
+  sizes = [int(n.replace(",", "")) for n in (needed, *named)]
+  assert 0.9 * sizes[0] < sum(sizes[1:]) <= sizes[0]
+
+
+def test_what_cannot_fit_is_lowered_once(little_code, monkeypatch):
+  """Its code has no room, and less data would not help."""
+  lowered = []
+  lower = pipeline._lower_once
+  monkeypatch.setattr(
+    pipeline, "_lower_once", lambda *a: lowered.append(1) or lower(*a)
+  )
+  little_code()
+  assert len(lowered) == 1
 
 
 def descend(params, gradients, rates):

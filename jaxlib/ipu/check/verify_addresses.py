@@ -43,7 +43,7 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
   if (together != 1).any():
     tile = int(np.argmax(together != 1))
     raise InvalidAddresses(f"tile {tile} is in {together[tile]} groups")
-  table = TileBytes(builder.tensors, len(memory.admitted_code))
+  table = TileBytes(builder.tensors, len(memory.code.total))
   target = builder.target
   weights = builder.interleaved()
   wide = {
@@ -101,7 +101,7 @@ def _pieces(
     return int(row[group.tiles].max())
 
   found: list[_Piece] = []
-  code = most(memory.admitted_code)
+  code = most(memory.code.total)
   if code:
     found.append((-2, 1 << 62, 0, code, "code"))
   steps = dict(memory.buffers)

@@ -71,20 +71,16 @@ KEYS: dict[str, str] = {
   "ipu not always live tile bytes": "the rest of the peak",
   "ipu peak tile bytes with gaps": (
     "SRAM required on the fullest tile once everything has an address, gaps "
-    "between tensors included; on an IPU this has to fit"
+    "between tensors included; has to fit a tile's SRAM"
   ),
   "ipu peak tile code bytes": (
     "part of the peak taken by vertex code, control code and stacks"
   ),
   "ipu executable tile bytes": (
     "vertex, exchange, control and host stream code on the tile that has most "
-    "of it; on an IPU this has to fit the region that can hold code"
+    "of it; has to fit the region that can hold code"
   ),
   "ipu executable tile limit": "bytes of that region",
-  "ipu admitted tile bytes": (
-    "as `ipu peak tile bytes with gaps`, but with no more code than a tile can "
-    "hold: the model refuses programs by this figure"
-  ),
   "ipu code bytes": (
     "everything but data, over all tiles: the sum of the next five"
   ),
@@ -155,7 +151,6 @@ def cost_analysis(
     ),
     "ipu executable tile bytes": float(code.executable.max(initial=0)),
     "ipu executable tile limit": float(target.executable_bytes),
-    "ipu admitted tile bytes": float(memory.admitted_bytes),
     "ipu code bytes": float(memory.code_bytes),
     "ipu vertex code bytes": float(code.vertices.sum()),
     "ipu vertex state bytes": float(code.state.sum()),

@@ -69,7 +69,7 @@ def collect(
     "program": {
       "name": module.name,
       "options": options,
-      "fits": not plans.overflows(builder, plan),
+      "fits": plans.fits(target, plan),
       "arguments": len(tiles.arguments),
       "results": len(tiles.results),
       "donated": sorted(module.donated),
@@ -85,8 +85,6 @@ def collect(
       "peak_tile": plan.peak_tile,
       "peak_tile_bytes": plan.peak_tile_bytes,
       "peak_tile_bytes_with_gaps": plan.bytes_with_gaps,
-      "admitted_tile": plan.admitted_peak_tile,
-      "admitted_tile_bytes": plan.admitted_bytes,
     },
     "categories": list(memory.CATEGORIES),
     "locations": locations,
@@ -104,9 +102,9 @@ def collect(
     "runs": [],
   }
   if not data["program"]["fits"]:
-    from jaxlib.ipu.sram import overflow  # few programs need its imports
+    from jaxlib.ipu.sram import advice  # few programs need its imports
 
-    data["program"]["advice"] = overflow.advice(builder, module, plan)
+    data["program"]["advice"] = advice.advice(builder, module, plan)
   report = Report(data)
   data["insights"] = insights.find(report)
   return report

@@ -50,18 +50,21 @@ def _does_not_fit(report: ReportData) -> Iterator[Insight]:
   if report.fits:
     return
   memory, limit = report.data["memory"], report.target["bytes_per_tile"]
-  tile, needed = memory["admitted_tile"], memory["admitted_tile_bytes"]
+  tile, needed = memory["peak_tile"], memory["peak_tile_bytes_with_gaps"]
   live = report.live(tile)
   largest = ", ".join(
     f"{report.tensors['name'][entry]} ({size(held)})"
     for held, entry in live[:3]
   )
   code = report.cost["ipu executable tile bytes"]
+  figure = needed / limit
   if needed <= limit:
+    tile = int(report.tiles["refused"].argmax())
+    room = report.target["executable_bytes"]
+    figure = code / room
     text = (
-      f"The program does not fit: the code of a tile takes {size(code)}, and "
-      f"{size(report.target['executable_bytes'])} of its SRAM can hold code. "
-      "Loops (jax.lax.scan) need less code than unrolled operations."
+      f"The program does not fit: the code of tile {tile} takes {size(code)}, "
+      f"and {size(room)} of its SRAM can hold code."
     )
   else:
     text = (
@@ -69,7 +72,7 @@ def _does_not_fit(report: ReportData) -> Iterator[Insight]:
       f"{size(needed - limit)} more than it has. The largest on it at that "
       f"moment: {largest}."
     )
-  yield _insight("fit", text, needed / limit, "memory", tile=tile)
+  yield _insight("fit", text, figure, "memory", tile=tile)
   for line in report.data["program"].get("advice", ()):
     text = f"What would help: {line}."
     yield _insight("help", text, 0.0, "memory", tile=tile)
@@ -238,22 +241,6 @@ def _exchange_code(report: ReportData) -> Iterator[Insight]:
   )
 
 
-def _code(report: ReportData) -> Iterator[Insight]:
-  code = report.cost["ipu executable tile bytes"]
-  limit = report.cost["ipu executable tile limit"]
-  if code > limit and report.fits:
-    tile = int(report.tiles["refused"].argmax())
-    yield _insight(
-      "code",
-      f"The code of tile {tile} takes {size(code)}; on an IPU "
-      f"{size(limit)} can hold code. The model runs it regardless. Loops "
-      "(jax.lax.scan) need less code than unrolled operations.",
-      code / limit - 1,
-      "memory",
-      tile=tile,
-    )
-
-
 def _layouts(report: ReportData) -> Iterator[Insight]:
   total = report.cost["ipu cycles"]
   moved = report.cost["ipu argument layout cycles"]
@@ -311,7 +298,6 @@ _RULES: tuple[Callable[[ReportData], Iterator[Insight]], ...] = (
   _idle,
   _synchronisation,
   _exchange_code,
-  _code,
   _layouts,
   _guessed,
   _counted_once,

@@ -166,12 +166,11 @@ def by_tile(
   needed = np.zeros(target.num_tiles, np.int64)
   for group in plan.addresses.groups:
     needed[group.tiles] = group.needed
-  admitted = memory.sum(0) - plan.code.total + plan.admitted_code
   return {
     "memory": memory,
     "moment": moment,
-    "refused": plan.code.total - plan.admitted_code,
-    "gaps": np.maximum(needed - admitted, 0),
+    "refused": np.maximum(plan.code.executable - target.executable_bytes, 0),
+    "gaps": np.maximum(needed - memory.sum(0), 0),
   }
 
 

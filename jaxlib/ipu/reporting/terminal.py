@@ -81,9 +81,9 @@ def _report(report: ReportData) -> list[_Part]:
   busy = float(report.tiles["busy"].mean())
   computing = cost["ipu compute cycles"] or 1.0
   limit = target["bytes_per_tile"]
-  held = memory["peak_tile_bytes"] if report.fits else (
-    memory["admitted_tile_bytes"]
-  )  # fmt: skip
+  held = memory[
+    "peak_tile_bytes" if report.fits else "peak_tile_bytes_with_gaps"
+  ]
   head = [
     f"{report.name} on {target['version']}, {target['num_tiles']:,} tiles",
     f"{cost['ipu cycles']:,.0f} cycles, {seconds(cost['ipu seconds'])} "

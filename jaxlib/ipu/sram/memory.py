@@ -20,6 +20,7 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.sram.addresses import Addresses, assign
 from jaxlib.ipu.sram.allocation_groups import AllocationGroup, allocation_groups
 from jaxlib.ipu.sram.tile_bytes import TileBytes
+from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, TileCode
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
@@ -49,10 +50,9 @@ class MemoryPlan:
   whole run. Arguments, results less aliases, temporaries and code add up to the
   sum of these peaks.
 
-  There are two accounts. The bytes that a tile needs include all code. The
-  *admitted* bytes include code only as far as a tile can hold it (see
-  `_admitted_code`). They decide whether a program is refused or lowered again,
-  and whether it can run beside resident arrays.
+  A program fits if both of these hold on each tile: code, tensors and buffers
+  at their addresses, gaps included, end within the SRAM; and what has to be
+  executable is no more than the region that can hold code (`excess`).
 
   Attributes:
     argument_bytes, result_bytes: all arguments and all results.
@@ -62,14 +62,11 @@ class MemoryPlan:
     peak_tile_bytes: peak bytes of the fullest tile, without gaps.
     peak_tile: the number of that tile.
     always_bytes: of its bytes, those that are live all the time.
-    admitted_code: non-tensor memory of each tile, as far as it is admitted.
-    admitted_peak_bytes: the same as `peak_tile_bytes`, with the admitted code.
-    admitted_peak_tile: the number of the tile with these bytes.
     lives: when each tensor takes SRAM.
     used: when each root is used; arguments that are not donated take SRAM for
       longer.
     buffers: buffers of single steps.
-    addresses: of everything, above the admitted code.
+    addresses: of everything, above the code.
   """
 
   argument_bytes: int
@@ -80,9 +77,6 @@ class MemoryPlan:
   peak_tile_bytes: int
   peak_tile: int
   always_bytes: int
-  admitted_code: Array
-  admitted_peak_bytes: int
-  admitted_peak_tile: int
   lives: Lives
   used: Lives
   buffers: Buffers
@@ -94,19 +88,9 @@ class MemoryPlan:
     return int(self.code.total.sum())
 
   @property
-  def admitted_bytes(self) -> int:
-    """Admitted bytes of the tile that needs most, gaps between tensors
-    included."""
-    return self.addresses.fullest.needed
-
-  @property
   def bytes_with_gaps(self) -> int:
-    """Bytes of the tile that needs most, gaps and all code included."""
-    more = self.code.total - self.admitted_code
-    return max(
-      group.needed + int(more[group.tiles].max())
-      for group in self.addresses.groups
-    )
+    """Bytes of the tile that needs most, gaps between tensors included."""
+    return self.addresses.fullest.needed
 
   def record(self) -> schema.Memory:
     """The plan as a record of the program."""
@@ -116,8 +100,8 @@ class MemoryPlan:
       self.alias_bytes,
       self.temporary_bytes,
       self.code_bytes,
-      self.admitted_bytes,
-      self.admitted_peak_tile,
+      self.bytes_with_gaps,
+      self.peak_tile,
     )
 
 
@@ -136,13 +120,11 @@ def plan(builder: Builder, program: TileProgram, module: Module) -> MemoryPlan:
   donated = {arguments[i] for i in module.donated}
   lives = _lives(builder, line, [a for a in arguments if a not in donated])
   code = tile_code(program)
-  admitted_code = _admitted_code(builder, code)
   buffers = _buffers(builder, line)
   table = TileBytes(tensors, builder.target.num_tiles)
   data = table.peaks(_taken(table, lives, buffers))
   peaks = data + code.total
   peak_tile = int(peaks.argmax())
-  admitted = data + admitted_code
   aliased = [(arguments[i], results[j]) for i, j in module.aliases]
   wide = {n for product in builder.products for n in product.operands}
   places = allocation_groups(tensors, line, lives, table, aliased, wide)
@@ -164,9 +146,9 @@ def plan(builder: Builder, program: TileProgram, module: Module) -> MemoryPlan:
     return allocation.wide and not weights.isdisjoint(allocation.tensors)
 
   target = builder.target
-  given = target, places, interleaved, table, admitted_code, admitted, line.end
+  given = target, places, interleaved, table, code.total, peaks, line.end
   placed = assign(*given)
-  if admitted.max() <= target.bytes_per_tile < placed.fullest.needed:
+  if peaks.max() <= target.bytes_per_tile < placed.fullest.needed:
     placed = assign(*given, thorough=True)
   argument_bytes = sum(tensors[a].bytes for a in arguments)
   result_bytes = sum(tensors[r].bytes for r in results)
@@ -182,9 +164,6 @@ def plan(builder: Builder, program: TileProgram, module: Module) -> MemoryPlan:
     peak_tile_bytes=int(peaks[peak_tile]),
     peak_tile=peak_tile,
     always_bytes=always,
-    admitted_code=admitted_code,
-    admitted_peak_bytes=int(admitted.max()),
-    admitted_peak_tile=int(admitted.argmax()),
     lives=lives,
     used=line.intervals,
     buffers=buffers,
@@ -263,29 +242,46 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
   return out
 
 
-def _admitted_code(builder: Builder, code: TileCode) -> Array:
-  """Non-tensor memory, with no more code than a tile can hold.
+class Excess(NamedTuple):
+  """Bytes by which a program exceeds a machine; none positive if it fits.
 
-  Long programs whose steps do not repeat (tile_passes/outline.py) have more
-  code. They are not refused for it; `check` warns instead.
+  Attributes:
+    code: of the tile with most executable code, beyond the region that can
+      hold code.
+    sram: of the fullest tile, code and gaps included, beyond its SRAM.
   """
-  most = np.maximum(code.vertices, builder.target.executable_bytes)
-  return code.state + code.stacks + np.minimum(code.executable, most)
+
+  code: int
+  sram: int
 
 
-def overflows(builder: Builder, memory: MemoryPlan) -> bool:
-  """Whether a tile needs more than its SRAM, or its vertices' code more than
-  the region that can hold code."""
-  target = builder.target
-  return memory.admitted_bytes > target.bytes_per_tile or bool(
-    memory.code.vertices.max(initial=0) > target.executable_bytes
+def excess(target: Target, memory: MemoryPlan) -> Excess:
+  """How far the fullest tiles are beyond what a tile of the machine has."""
+  executable = int(memory.code.executable.max(initial=0))
+  return Excess(
+    executable - target.executable_bytes,
+    memory.bytes_with_gaps - target.bytes_per_tile,
   )
 
 
-def exceeds(builder: Builder, memory: MemoryPlan) -> bool:
-  """Whether there is anything to say about a plan (`overflow.check`): a tile
-  overflows, or code exceeds the region that can hold code."""
-  code = memory.code.executable.max(initial=0)
-  return overflows(builder, memory) or bool(
-    code > builder.target.executable_bytes
-  )
+def fits(target: Target, memory: MemoryPlan) -> bool:
+  """Whether every tile has room for its code and for everything else."""
+  return max(excess(target, memory)) <= 0
+
+
+def executable_room(target: Target, memory: MemoryPlan) -> Array:
+  """Bytes of executable code on each tile with which a program would fit if
+  nothing else changed; int64[tile].
+
+  These are the bytes of the region that can hold code. Tiles that exceed their
+  SRAM have room for less, unless they would do so without any code.
+  """
+  room = np.full(target.num_tiles, target.executable_bytes, np.int64)
+  for group in memory.addresses.groups:
+    over = group.needed - target.bytes_per_tile
+    if over > 0 and not group.crowded:
+      least = memory.code.executable[group.tiles] - over
+      room[group.tiles] = np.where(
+        least > 0, np.minimum(room[group.tiles], least), room[group.tiles]
+      )
+  return room

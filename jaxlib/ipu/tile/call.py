@@ -34,10 +34,10 @@ from jaxlib.ipu.tile.step import Region, Step
 # return (6 each, as they branch), and the return address, which is stored and
 # loaded (6, as the return depends on it): one cycle an instruction, six if it
 # branches or waits for a load (PopLibs' PerformanceEstimation.hpp) [D].
-_CYCLES = 20.0
+CALL_CYCLES = 20.0
 # Of each copy of an argument: its addresses and length (see `_COPY` in code.py)
 # [D].
-_ARGUMENT_CYCLES = 4.0
+ARGUMENT_CYCLES = 4.0
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -56,7 +56,7 @@ class Call(Step):
     return (self.body,)
 
   def price(self, target: Target) -> schema.Cost:
-    return cost.Sourced(_CYCLES, 0.0, 0.0, 0.0, 0.0, derived=_CYCLES)
+    return cost.Sourced(CALL_CYCLES, 0.0, 0.0, 0.0, 0.0, derived=CALL_CYCLES)
 
   @property
   def known_code(self) -> int | None:
@@ -83,7 +83,7 @@ class ArgumentCopy(Copy):
     price = Copy.price(self, target)
     if self.within is None:
       return price
-    cycles = len(self.moves) * _ARGUMENT_CYCLES
+    cycles = len(self.moves) * ARGUMENT_CYCLES
     return cost.add(
       price, cost.Sourced(cycles, 0.0, 0.0, 0.0, 0.0, derived=cycles)
     )

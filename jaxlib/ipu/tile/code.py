@@ -107,7 +107,7 @@ NAMES = {
 }
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=4096)
 def active(layout: Layout, num_tiles: int) -> Mask:
   """The tiles that have any element of a mapping."""
   return layout.elements(np.arange(num_tiles)) > 0
@@ -132,6 +132,8 @@ NOWHERE = Participants(set(), False)
 
 class HasCode(Protocol):
   """A step."""
+
+  location: int
 
   def count_code(self, count: CodeCount) -> Participants: ...
 
@@ -166,7 +168,7 @@ class CodeCount:
     """Counts a call; of the first one of a function its body, too."""
     found = self.functions.get(function)
     if found is None:
-      own = self._inner()
+      own = self.inner()
       parts = own.steps(body)
       own.loop(FUNCTION, parts)
       own._data += _FRAME * self._anywhere(parts)
@@ -180,22 +182,29 @@ class CodeCount:
       self._constants[partition] += number
     return found.parts
 
-  def _inner(self) -> CodeCount:
-    """The count of a function's own code; code of vertices, and functions, are
-    counted once in a program."""
-    found = CodeCount(self.target, self.tensors)
+  def inner(self) -> CodeCount:
+    """A count of a function's own code."""
+    return self.shared(CodeCount(self.target, self.tensors))
+
+  def shared(self, found: CodeCount) -> CodeCount:
+    """The count `found`, with what is counted once in a program: code of
+    vertices, and functions."""
     found._users, found._sizes = self._users, self._sizes
     found._copying, found.functions = self._copying, self.functions
     return found
 
   def passed(self, partition: Layout, number: int) -> None:
     """Counts constants that calls pass to a compute set of a function."""
-    self._control[partition] += _PASS * number
+    self.partition_control(partition, _PASS * number)
     self._constants[partition] += number
 
   def steps(self, steps: Sequence[HasCode]) -> Participants:
     """Counts a list of steps."""
-    return Participants.joined([step.count_code(self) for step in steps])
+    return Participants.joined([self.step(step) for step in steps])
+
+  def step(self, step: HasCode) -> Participants:
+    """Counts a step and those in its regions."""
+    return step.count_code(self)
 
   def vertices(
     self, partition: Layout, state_bytes: int, code: Any, code_bytes: int
@@ -203,9 +212,13 @@ class CodeCount:
     """Counts a compute set whose vertices have so much state, and share code of
     that size with all that have the same `code`."""
     self._state[partition] += state_bytes + _ENTRY
-    self._control[partition] += _VERTICES
+    self.partition_control(partition, _VERTICES)
     self._users[code].add(partition)
     self._sizes[code] = code_bytes
+
+  def partition_control(self, partition: Layout, words: int) -> None:
+    """Counts words of control code on the tiles of a partition."""
+    self._control[partition] += words
 
   def exchange(self, words: npt.NDArray[np.int64], busy: Mask) -> None:
     """Counts an exchange: words of code on each tile, and which tiles send or
@@ -272,6 +285,14 @@ class CodeCount:
       return np.ones(tiles, np.bool_)
     masks = [active(p, tiles) for p in parts.partitions]
     return functools.reduce(np.logical_or, masks, np.zeros(tiles, np.bool_))
+
+  def on_tile(self, tile: int) -> tuple[int, int, int]:
+    """Bytes of exchange code, of control code but for that of partitions, and
+    of code for the host, on a tile."""
+    rows = int(self._rows[tile])
+    control = int(self._own[tile]) + self._all + (EXCHANGE - WAIT) * rows
+    exchange = int(self._exchange[tile]) + ROW * rows
+    return exchange * WORD, control * WORD, int(self._host[tile])
 
   def _exchange_code(self) -> Array:
     return (self._exchange + ROW * self._rows) * WORD

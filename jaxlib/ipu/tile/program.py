@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from jaxlib.ipu.layout import Array
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, Used
 from jaxlib.ipu.tile.step import Region
@@ -29,7 +30,8 @@ class TileProgram:
     choices: what passes may do.
     used: what the lowering and the passes did.
     functions: how many there are (tile/call.py).
-    code_budget: bytes of executable code that no tile should have more of.
+    code_room: bytes of executable code that each tile should have at most
+      [tile]; None: any number.
     outlined: tensors of steps that have become functions, and the functions'
       tensors that stand for them (tile_passes/outline.py).
     arena_bytes: of the arena, once roots have addresses.
@@ -48,7 +50,7 @@ class TileProgram:
   choices: Choices = dataclasses.field(default_factory=Choices)
   used: Used = dataclasses.field(default_factory=Used)
   functions: int = 0
-  code_budget: int = 0
+  code_room: Array | None = None
   outlined: dict[int, int] = dataclasses.field(default_factory=dict)
   arena_bytes: int = 0
   analysis: Any = None

@@ -38,6 +38,8 @@ class Place:
     tensors: that it accesses, nested steps included, in the order of
       `Step.renamed`.
     written: those that it writes.
+    times: how often a run comes here; loops whose trip count data decide count
+      once.
   """
 
   region: Region
@@ -45,6 +47,7 @@ class Place:
   kind: int
   tensors: Sequence[int] = ()
   written: frozenset[int] = frozenset()
+  times: int = 1
 
   @property
   def step(self) -> Step:
@@ -64,9 +67,12 @@ class Places(list[Place]):
     self._assembled = program.assembled
     self._kinds: dict[Any, int] = {}
     begins: dict[int, int] = {}  # by region
-    for region in outside_functions(program.steps):
+    for region, times in _with_times(program.steps, 1):
       begins[id(region)] = len(self)
-      self += [self._place(region, i) for i in range(len(region))]
+      for i in range(len(region)):
+        place = self._place(region, i)
+        place.times = times
+        self.append(place)
       self.append(Place(region, len(region), self._kind(object())))
     # By the number of a place with regions, those of the places in them.
     self._inner = {
@@ -272,6 +278,15 @@ def outside_functions(steps: Region) -> Iterator[Region]:
     if step.callee is None:
       for region in step.regions:
         yield from outside_functions(region)
+
+
+def _with_times(steps: Region, times: int) -> Iterator[tuple[Region, int]]:
+  """As `outside_functions`, with how often a run comes to each region."""
+  yield steps, times
+  for step in steps:
+    if step.callee is None:
+      for region in step.regions:
+        yield from _with_times(region, times * (step.trips or 1))
 
 
 def _own_regions(place: Place) -> Sequence[Region]:

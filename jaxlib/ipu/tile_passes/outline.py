@@ -1,11 +1,12 @@
 """Outlining: equal sequences of steps become functions, which share their code.
 
-A program whose code does not fit (`TileProgram.code_budget`) is searched for
+A program that has too much code (`TileProgram.code_room`) is searched for
 sequences of steps that are equal but for their tensors and constants
-(equal_steps.py). Of those that save most, each becomes a function with tensors
-of its own (tile/call.py). Roots that differ from one place to the other are
-copied to and from these, unless they are neither needed before nor after.
-Constants that differ are passed, too.
+(equal_steps.py). Those that save most code for a cycle become functions, each
+with tensors of its own (tile/call.py), until every tile has room for its code.
+If that is not enough, those that save most become functions instead. Roots that
+differ from one place to the other are copied to and from the function's, unless
+they are neither needed before nor after. Constants that differ are passed, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.layout import linear
+from jaxlib.ipu.moves.messages import VECTOR
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile.call import ArgumentCopy, Call
+from jaxlib.ipu.tile.call import (
+  ARGUMENT_CYCLES,
+  CALL_CYCLES,
+  ArgumentCopy,
+  Call,
+)
 from jaxlib.ipu.tile.code import CALL, COPY, FUNCTION, CodeCount
 from jaxlib.ipu.tile.copy import copy_views
 from jaxlib.ipu.tile.program import TileProgram
@@ -39,40 +47,46 @@ from jaxlib.ipu.tile_passes.repeats import repeats
 _LEAST = 64
 # Searches: functions may call functions of earlier ones. [G]
 _SEARCHES = 4
+# Sequences are chosen by cycles if they seem to save this many times what they
+# have to: what arguments take is not known beforehand. [G]
+_SURE = 1.5
 
 # By region and index: a number of steps, and what stands there instead.
 _Edits = dict[int, dict[int, tuple[int, list[Step]]]]
 
 
 def run(program: TileProgram) -> None:
-  """Outlines steps until the code of the fullest tile is within the budget, or
-  nothing pays."""
+  """Outlines steps until every tile has room for its code, or nothing pays."""
+  if program.code_room is None:
+    return
   for _ in range(_SEARCHES):
     count = CodeCount(program.target, program.tensors)
     count.steps(program.steps)
-    code = count.finish().executable
-    excess = int(code.max(initial=0)) - program.code_budget
-    if excess <= 0 or not _Search(program, int(code.argmax())).outline(excess):
+    excess = count.finish().executable - program.code_room
+    tile = int(excess.argmax())
+    if excess[tile] <= 0 or not _Search(program, tile).outline(excess[tile]):
       break
   _empty_unused(program)
   program.analysis = None
 
 
 class Saved:
-  """A program's steps and tensors before it was outlined."""
+  """A program's steps and tensors before some of them are outlined."""
 
   def __init__(self, program: TileProgram) -> None:
     self._program = program
     self._regions = [(r, list(r)) for r in regions(program.steps)]
     self._tensors = list(program.tensors)
+    self._outlined = dict(program.outlined)
+    self._functions = program.functions
 
   def restore(self) -> None:
-    """Undoes `run`."""
+    """Undoes all later calls of `run`."""
     for region, steps in self._regions:
       region[:] = steps
     self._program.tensors[:] = self._tensors
-    self._program.outlined.clear()
-    self._program.functions = 0
+    self._program.outlined = self._outlined
+    self._program.functions = self._functions
     self._program.analysis = None
 
 
@@ -99,23 +113,19 @@ class _Search:
       )
     ]
     found.sort(key=lambda f: -f.saved)
+    cheap = sorted(found, key=lambda f: -f.saved / self._cycles(f))
+    if sum(f.saved for f in _apart(cheap)) >= _SURE * excess:
+      found = cheap
     taken: set[int] = set()
     instead: _Edits = defaultdict(dict)
     for f in found:
       if excess <= 0:
         break
-      free = [
-        i
-        for i, b in enumerate(f.begins)
-        if taken.isdisjoint(range(b, b + f.length))
-      ]
-      if len(free) < 2:
-        continue
-      f = f.only(free)
-      saved = self._take(f, instead)
-      if saved > 0:
+      some = _free(f, taken)
+      saved = 0 if some is None else self._take(some, instead)
+      if some is not None and saved > 0:
         excess -= saved
-        taken.update(self._places.covered(f.begins, f.length))
+        taken.update(self._places.covered(some.begins, some.length))
     for region in outside_functions(self._program.steps):
       new = instead.get(id(region), {})
       for index in sorted(new, reverse=True):
@@ -198,6 +208,21 @@ class _Search:
       )
     self._program.functions += 1
     return saved - FUNCTION * WORD
+
+  def _cycles(self, f: Sequences) -> float:
+    """Cycles that a run takes for the calls of a function, with the copies of
+    arguments that one of them has; an estimate, as allocation has them share
+    storage where it can."""
+    tensors = self._program.tensors
+    names = f.names[1]
+    roots = [n for n in names if tensors[n].root == n and names[n] != n]
+    copied = {n for some in self._ends(f, 1, roots) for n in some}
+    each = CALL_CYCLES
+    for n in copied:
+      info = tensors[n]
+      held = info.layout.max_elements * SIZE[info.dtype]
+      each += ARGUMENT_CYCLES + held / VECTOR
+    return each * sum(self._places[b].times for b in f.begins)
 
   def _copies(
     self, pairs: Sequence[tuple[int, int]], location: int
@@ -286,6 +311,27 @@ class _Search:
       sum(len(set(values)) > 1 for values in zip(*column, strict=True))
       for column in zip(*rows, strict=True)
     ]
+
+
+def _free(f: Sequences, taken: set[int]) -> Sequences | None:
+  """Those of the sequences that do not overlap the places `taken`; None if
+  there are no two of them."""
+  free = [
+    i
+    for i, b in enumerate(f.begins)
+    if taken.isdisjoint(range(b, b + f.length))
+  ]
+  return f.only(free) if len(free) > 1 else None
+
+
+def _apart(found: Sequence[Sequences]) -> Iterator[Sequences]:
+  """Those that do not overlap earlier ones."""
+  taken: set[int] = set()
+  for f in found:
+    places = {i for b in f.begins for i in range(b, b + f.length)}
+    if taken.isdisjoint(places):
+      taken |= places
+      yield f
 
 
 def _empty_unused(program: TileProgram) -> None:

@@ -20,8 +20,8 @@ function showMemory(r) {
     `Each tile at its own fullest moment. The fullest holds ` +
     `${size(sorted[sorted.length - 1])}, the median tile ${size(median)}, of ` +
     `${size(limit)}.` + (refused > 0 ? ` Hatched: up to ${size(refused)} of ` +
-    "code that the region for code cannot hold; the model runs it " +
-    "regardless." : "") + " Click a tile for what is on it.";
+    "code that the region for code cannot hold." : "") +
+    " Click a tile for what is on it.";
   memoryLimit = sorted[sorted.length - 1] > 0.4 * limit;
   const limitButton = document.getElementById("memory-limit");
   limitButton.setAttribute("aria-pressed", memoryLimit);

@@ -24,9 +24,9 @@ function showSummary(r) {
   for (const x of r.tiles.busy) busy += x;
   busy /= r.numTiles;
   const computing = c["ipu compute cycles"] || 1;
-  const over = m.admitted_tile_bytes > limit;
-  const needed = over ? m.admitted_tile_bytes : m.peak_tile_bytes;
-  const tile = over ? m.admitted_tile : m.peak_tile;
+  const over = m.peak_tile_bytes_with_gaps > limit;
+  const needed = over ? m.peak_tile_bytes_with_gaps : m.peak_tile_bytes;
+  const tile = m.peak_tile;
   const sure = [["--good", "from sources"], ["--accent", "derived"],
     ["--bad", "guessed"]].map(([colour, kind]) =>
     [css(colour), c[`ipu cycles ${kind}`], kind]);
