@@ -83,6 +83,8 @@ class Choice:
     accumulate: the type of the partial products, and of sums kept between
       steps.
     cycles: of everything, the operands' exchange included.
+    repeats: whether the steps of a sum are iterations of a loop.
+    room: bytes of a tile for the copies that the loop slices.
   """
 
   steps: matmul.Steps
@@ -92,20 +94,27 @@ class Choice:
   partial: bool
   accumulate: DType
   cycles: float
+  repeats: bool = False
+  room: float = 0.0
 
 
 def choose(builder: Builder, product: Product) -> Choice:
   """The cheapest split."""
   target = builder.target
   plan = _planned_here(builder, product)
-  share = plan.tile_bytes / max(builder.target.bytes_for_products, 1)
-  builder.used.products = max(builder.used.products, share)
   first, parts, partition = _partition(target, product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
+  steps = plan.steps if found is None else matmul.ONE
+  repeats = builder.choices.repeats and steps.terms > 1
+  builder.used.steps = max(builder.used.steps, steps.terms)
+  room = target.bytes_for_products
+  share = 1.0 if repeats else plan.tile_bytes / max(room, 1)
+  builder.used.products = max(builder.used.products, share)
+  fractions = _charged_fractions(builder, product)
   builder.used.planned.append(
     Planned(
       builder.location,
-      _arguments(builder.target, product, _charged_fractions(builder, product)),
+      _arguments(target, product, fractions, repeats=builder.choices.repeats),
       () if found is not None else (*plan.steps, *plan.parts),
       cycles,
     )
@@ -120,6 +129,8 @@ def choose(builder: Builder, product: Product) -> Choice:
     plan.parts[3] > 1,
     plan.accumulate_dtype,
     cycles,
+    repeats,
+    room - plan.tile_bytes,
   )
 
 
@@ -143,7 +154,11 @@ def _planned_here(
   builder: Builder, product: Product, grains: Sequence[int] | None = None
 ) -> matmul.MatmulSplit:
   return _planned(
-    builder.target, product, _charged_fractions(builder, product), grains
+    builder.target,
+    product,
+    _charged_fractions(builder, product),
+    grains,
+    builder.choices.repeats,
   )
 
 
@@ -159,10 +174,13 @@ def _planned(
   product: Product,
   charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: Sequence[int] | None = None,
+  repeats: bool = False,
 ) -> matmul.MatmulSplit:
   """The plan for operands from anywhere, in blocks of multiples of `grains`
-  along each dimension; `charged_fractions` as for `matmul.plan`."""
-  return matmul.plan(*_arguments(target, product, charged_fractions, grains))
+  along each dimension; the others as for `matmul.plan`."""
+  return matmul.plan(
+    *_arguments(target, product, charged_fractions, grains, repeats)
+  )
 
 
 def _arguments(
@@ -170,6 +188,7 @@ def _arguments(
   product: Product,
   charged_fractions: tuple[float, float],
   grains: Sequence[int] | None = None,
+  repeats: bool = False,
 ) -> tuple[Any, ...]:
   """The arguments of `matmul.plan`."""
   spans = product.spans
@@ -179,7 +198,7 @@ def _arguments(
   )
   return (
     target, b, m, n, k, *product.dtypes, product.f16_sums,
-    charged_fractions, (rows, columns, terms),
+    charged_fractions, (rows, columns, terms), repeats,
   )  # fmt: skip
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import math
 from collections.abc import Sequence
 
-from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.ops._dot_loops import JoinedDims, part_of
-from jaxlib.ipu.ops._dot_split import Choice, Product, choose, result_layout
+from jaxlib.ipu.ops import _dot_repeat
+from jaxlib.ipu.ops._dot_loops import JoinedDims
+from jaxlib.ipu.ops._dot_split import Choice, Product, choose
+from jaxlib.ipu.ops._dot_sums import Block, Sums
 from jaxlib.ipu.ops.elementwise import convert
-from jaxlib.ipu.plan import cost, matmul, partials
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.view import View
-
-# Where a block begins and ends along each dimension.
-_Block = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def compute(
@@ -60,65 +55,24 @@ def _compute_part(
   loops: Sequence[JoinedDims],
   left: View,
   right: View,
-  place: _Block,
+  place: Block,
 ) -> int:
   """Adds the steps that make a part of a product's result; returns its root."""
-  shape, outer, counts = product.shape, product.outer, product.counts
-  dtype = product.value.dtype
-  many = choice.steps.terms > 1
-  sums = choice.accumulate if many else dtype
-  written = tuple(
-    product.kept.index(d) if d in product.kept else -1
-    for d in range(len(shape))
-  )
-  _, m, n, _ = (math.prod(shape[s]) for s in product.spans)
-  known = product.fourier
-  fourier = [schema.Fourier(*dataclasses.astuple(known))] if known else []
-  root = -1
-  for terms in _blocks(shape[outer:], choice.first[outer:]):
-    begins, ends = (a + b for a, b in zip(place, terms, strict=True))
-    part = tuple(e - b for b, e in zip(begins, ends, strict=True))
-    split = choice.partition
-    if part != choice.first:
-      split = matmul.partition(part, choice.parts, counts)
-    first = root < 0
-    if first:
-      layout = result_layout(
-        builder, product, split, choice.partial, part, sums
-      )
-      kept = tuple(part[d] for d in product.kept)
-      root = builder.new_root(kept, sums, layout)
-    fields = schema.Dot(choice.accumulate, int(not first), *counts, fourier)
-    hints = DotHints(
-      f16_sums=product.f16_sums,
-      vector=min(m, n) == 1,
-      stored=sums,
-      whole=not choice.partial,
-    )
-    builder.execute(
-      fields,
-      part,
-      split,
-      [
-        part_of(left, begins, ends, [loop.lhs for loop in loops]),
-        part_of(right, begins, ends, [loop.rhs for loop in loops]),
-      ],
-      [Written(root, written)],
-      epilogue=partials.epilogue(
-        builder.target, fields, split, part, outer, layout,
-        cost.casts(
-          builder.target, fields, part, split, product.dtypes[:2], hints
-        ),
-      ),
-      # Steps save the SRAM that this takes.
-      hoists=choice.steps == matmul.ONE,
-      keeps=not many,
-      hints=hints,
-    )  # fmt: skip
-  return root if sums is dtype else _rounded(builder, root, dtype)
+  outer, dtype = product.outer, product.value.dtype
+  terms = [
+    Block((*place.begins, *b), (*place.ends, *e))
+    for b, e in _blocks(product.shape[outer:], choice.first[outer:])
+  ]
+  sums = Sums(builder, product, choice, loops, left, right, terms[0])
+  if choice.repeats:
+    _dot_repeat.add_terms(sums, terms)
+  else:
+    for i, block in enumerate(terms):
+      sums.add(block, adds=i > 0)
+  return sums.root if sums.dtype is dtype else _rounded(builder, sums, dtype)
 
 
-def _blocks(extents: Sequence[int], sizes: Sequence[int]) -> list[_Block]:
+def _blocks(extents: Sequence[int], sizes: Sequence[int]) -> list[Block]:
   """The consecutive blocks of some size, the last of a dimension maybe
   smaller."""
   found = []
@@ -126,13 +80,13 @@ def _blocks(extents: Sequence[int], sizes: Sequence[int]) -> list[_Block]:
     *(range(0, n, b) for n, b in zip(extents, sizes, strict=True))
   ):
     ends = (min(a + b, n) for a, b, n in zip(begins, sizes, extents))
-    found.append((begins, tuple(ends)))
+    found.append(Block(begins, tuple(ends)))
   return found
 
 
-def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
-  """Converts a root's values to another type, in place on their tiles."""
-  info = builder.tensors[sums]
+def _rounded(builder: Builder, sums: Sums, dtype: DType) -> int:
+  """Converts sums to another type, in place on their tiles."""
+  info = builder.tensors[sums.root]
   root = builder.new_root(info.shape, dtype, info.layout)
   code = Writer()
   number = convert(code, code.load(0, info.dtype), info.dtype, dtype)
@@ -141,7 +95,7 @@ def _rounded(builder: Builder, sums: int, dtype: DType) -> int:
     schema.Map(code.finish(), [number]),
     info.shape,
     info.layout,
-    [Operand(builder.root_view(sums), dims)],
+    [Operand(builder.root_view(sums.root), dims)],
     [Written(root, dims)],
   )
   return root

@@ -14,21 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
+from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.ir.graph import Shape
-from jaxlib.ipu.kernel.element_types import REGISTER
-from jaxlib.ipu.kernel.isa import RegisterType
-from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.kernel.writer import Writer
-from jaxlib.ipu.layout import Factor, Layout
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.ops._indexing import SliceCycles, moving_windows, whole_root
+from jaxlib.ipu.ops._counters import plus, variable
+from jaxlib.ipu.ops._indexing import moving_windows, whole_root
+from jaxlib.ipu.ops._parts import Parts, moved, resized, slice_part, stack
 from jaxlib.ipu.ops.concatenate import part
-from jaxlib.ipu.plan.default_layout import default_layout
 from jaxlib.ipu.plan.indexed import Found
 from jaxlib.ipu.plan.indexed_blocks import Lookups
-from jaxlib.ipu.plan.indexed_cycles import candidates
 from jaxlib.ipu.plan.indexed_split import (
   IndexedSplit,
   one_by_one,
@@ -41,9 +37,6 @@ from jaxlib.ipu.tile.view import View
 
 # More rounds than this become a loop, to keep programs small. [G]
 _MOST_UNROLLED = 16
-# The fullest tile may have this multiple of an even share of an array that is
-# whole along the rounds; otherwise it is cut along them, too. [G]
-_MOST_UNEVEN = 1.3
 
 
 class Cut(NamedTuple):
@@ -111,7 +104,7 @@ def in_rounds(
       end = min(begin + cut.size, cut.extent)
       found = step(
         [part(view, d, begin, end) for view, d in read],
-        None if start is None else _plus(builder, start, begin),
+        None if start is None else plus(builder, start, begin),
         end - begin,
       )
       if made is not None and whole is not None and found is not None:
@@ -164,7 +157,7 @@ def updates_in_rounds(
     if begin == end:
       continue
     some = [Along(v if whole else part(v, d, begin, end), d) for v in read]
-    at = None if start is None else _plus(builder, start, begin)
+    at = None if start is None else plus(builder, start, begin)
     in_rounds(
       builder, Cut(end - begin, size), some, one, start=at, changed=[root]
     )
@@ -184,28 +177,28 @@ def _looped(
   sources = [_source(builder, along, count, size) for along in read]
   results = _results(builder, made, count + (rest > 0), size)
   zero = builder.constant(np.zeros((), np.int32), DType.I32)
-  nth = _variable(builder, zero)
+  nth = variable(builder, zero)
   variables = [(nth, 1)]
   begin = zero
   some = sources if results is None else [*sources, results]
   if not all(parts.stacked for parts in some):
-    begin = _variable(builder, zero)
+    begin = variable(builder, zero)
     variables.append((begin, size))
   if start is not None:
-    start = _variable(builder, start)
+    start = variable(builder, start)
     variables.append((start, size))
   written = {v.root for v, _ in variables} | set(changed)
   if results is not None:
     written.add(results.view.root)
   builder.enter(count, written)
   found = step(
-    [_slice(builder, source, nth, begin, size) for source in sources],
+    [slice_part(builder, source, nth, begin, size) for source in sources],
     start,
     size,
   )
   if results is not None and found is not None:
     _update(builder, results, found, nth, begin)
-  builder.copy_to([(_plus(builder, v, by), v) for v, by in variables])
+  builder.copy_to([(plus(builder, v, by), v) for v, by in variables])
   body = builder.leave()
   builder.steps.append(
     Repeat(count=count, body=body, location=builder.location)
@@ -222,156 +215,57 @@ def _looped(
   return part(_whole(results, size), results.dim, 0, cut.extent)
 
 
-# --- Scalars -----------------------------------------------------------------
-
-
-def clamped(builder: Builder, value: View, limit: int) -> View:
-  """A start index clamped to [0, limit], as I32."""
-  code = Writer()
-  type_ = REGISTER[value.dtype]
-  low, high = code.constant(0, type_), code.constant(limit, type_)
-  inside = code.emit(Opcode.CLAMP, type_, low, code.load(0, value.dtype), high)
-  return _scalar(builder, value, code, code.convert(inside, RegisterType.I32))
-
-
-def _plus(builder: Builder, value: View, by: int) -> View:
-  if not by:
-    return value
-  code = Writer()
-  type_ = RegisterType.I32
-  more = code.constant(by, type_)
-  total = code.emit(Opcode.ADD, type_, code.load(0, DType.I32), more)
-  return _scalar(builder, value, code, total)
-
-
-def _scalar(builder: Builder, value: View, code: Writer, output: int) -> View:
-  root = builder.new_root((), DType.I32)
-  builder.execute(
-    schema.Map(code.finish(), [output]),
-    (),
-    builder.tensors[root].layout,
-    [Operand(value, ())],
-    [Written(root, ())],
-  )
-  return builder.root_view(root)
-
-
-def _variable(builder: Builder, value: View) -> View:
-  """A root that is initialised with a scalar."""
-  view = builder.root_view(builder.new_root((), value.dtype))
-  builder.copy_to([(value, view)])
-  return view
-
-
-# --- Parts that iterations read and make --------------------------------------
-
-
-class _Parts(NamedTuple):
-  """A root that a loop's iterations read or write in parts.
-
-  Attributes:
-    view: all of the root.
-    dim: the dimension of the value that is cut.
-    stacked: whether the parts are along a dimension of their own, the first,
-      which is whole on each tile: nothing moves for them, but it takes another
-      copy. `dim` is then the second one.
-  """
-
-  view: View
-  dim: int
-  stacked: bool
-
-
-def _source(builder: Builder, along: Along, count: int, size: int) -> _Parts:
+def _source(builder: Builder, along: Along, count: int, size: int) -> Parts:
   whole, d = along
   if builder.choices.frugal and whole_root(builder, whole):
-    some = _resized(whole.shape, d, size)
+    some = resized(whole.shape, d, size)
     windows = moving_windows(
       some, whole.shape, whole.dtype, builder.target.num_tiles
     )
     if slices_in_place(windows, builder.tensors[whole.root].layout):
-      return _Parts(whole, d, False)
-  view = _moved(whole, d, 0)
+      return Parts(whole, d, False)
+  view = moved(whole, d, 0)
   shape = (size, *view.shape[1:])
-  root = _stack(builder, count, shape, view.dtype)
+  root = stack(builder, count, shape, view.dtype)
   strides = size * view.strides[0], *view.strides
   parts = view._replace(shape=(count, *shape), strides=strides)
   builder.copy_to([(parts, root)])
-  return _Parts(root, d, True)
+  return Parts(root, d, True)
 
 
 def _results(
   builder: Builder, made: Made | None, rounds: int, size: int
-) -> _Parts | None:
+) -> Parts | None:
   if made is None:
     return None
   if builder.choices.frugal:
     view = builder.root_view(builder.new_root(made.shape, made.dtype))
   else:
     rest = [n for d, n in enumerate(made.shape) if d != made.dim]
-    view = _stack(builder, rounds, (size, *rest), made.dtype)
+    view = stack(builder, rounds, (size, *rest), made.dtype)
   zero = np.zeros((), NUMPY[made.dtype])
   builder.fill(builder.constant(zero, made.dtype), view.root)
-  return _Parts(view, made.dim, not builder.choices.frugal)
+  return Parts(view, made.dim, not builder.choices.frugal)
 
 
-def _stack(builder: Builder, rounds: int, shape: Shape, dtype: DType) -> View:
-  """A new root of `rounds` parts, all distributed over tiles alike."""
-  target = builder.target
-  each = default_layout(target, shape, SIZE[dtype], target.data_path_bytes)
-  layout = Layout((Factor(rounds, rounds, 0), *each.factors))
-  even = builder.default_layout((rounds, *shape), dtype)
-  if layout.max_elements > _MOST_UNEVEN * even.max_elements:
-    layout = even
-  return builder.root_view(builder.new_root((rounds, *shape), dtype, layout))
-
-
-def _whole(parts: _Parts, size: int) -> View:
+def _whole(parts: Parts, size: int) -> View:
   """The value, plus the padding of the last part."""
   if not parts.stacked:
     return parts.view
   shape = parts.view.shape
   flat = parts.view.reshape((shape[0] * size, *shape[2:]))
   assert flat is not None, "a root's dimensions can be joined"
-  return _moved(flat, 0, parts.dim)
-
-
-def _slice(
-  builder: Builder, parts: _Parts, nth: View, begin: View, size: int
-) -> View:
-  """Slices a round's part, on the tiles that hold any of the root."""
-  view, dim, stacked = parts
-  d, at, extent = (0, nth, 1) if stacked else (dim, begin, size)
-  shape = _resized(view.shape, d, extent)
-  rank = len(shape)
-  target, layout = builder.target, builder.tensors[view.root].layout
-  windows = moving_windows(
-    shape, view.shape, view.dtype, builder.target.num_tiles
-  )
-  plan = slices_in_place(windows, layout)
-  assert plan is not None, "the root's blocks keep to dimensions"
-  root = builder.new_root(shape, view.dtype, plan.result)
-  cycles = SliceCycles(target, view.dtype)
-  builder.execute(
-    schema.DynamicSlice([d]),
-    shape,
-    plan.partition,
-    [Operand(view, (-1,) * rank, layout), Operand(at, (-1,) * rank)],
-    [Written(root, tuple(range(rank)))],
-    epilogue=candidates(target, windows, plan, cycles),
-  )
-  some = builder.root_view(root)
-  return _moved(_first(some), 0, dim) if stacked else some
+  return moved(flat, 0, parts.dim)
 
 
 def _update(
-  builder: Builder, parts: _Parts, some: View, nth: View, begin: View
+  builder: Builder, parts: Parts, some: View, nth: View, begin: View
 ) -> None:
   """Writes a round's part to its place."""
   view, dim, stacked = parts
   d, at = (0, nth) if stacked else (dim, begin)
   if stacked:
-    some = _moved(some, dim, 0)
+    some = moved(some, dim, 0)
     some = some._replace(shape=(1, *some.shape), strides=(0, *some.strides))
   rank = len(some.shape)
   windows = moving_windows(
@@ -386,18 +280,3 @@ def _update(
     [Operand(some, tuple(range(rank))), Operand(at, (-1,) * rank)],
     [Written(view.root, (-1,) * rank)],
   )
-
-
-def _resized(shape: Shape, d: int, extent: int) -> Shape:
-  return (*shape[:d], extent, *shape[d + 1 :])
-
-
-def _moved(view: View, source: int, to: int) -> View:
-  """A view with dimension `source` moved to `to`."""
-  order = [d for d in range(len(view.shape)) if d != source]
-  order.insert(to, source)
-  return view.transpose(order)
-
-
-def _first(view: View) -> View:
-  return view._replace(shape=view.shape[1:], strides=view.strides[1:])

@@ -11,6 +11,7 @@ from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops import update_slice
+from jaxlib.ipu.ops._counters import clamped
 from jaxlib.ipu.ops._indexing import (
   SliceCycles,
   bringing,
@@ -21,13 +22,7 @@ from jaxlib.ipu.ops._indexing import (
   updated_layout,
   whole_root,
 )
-from jaxlib.ipu.ops._rounds import (
-  Cut,
-  Made,
-  clamped,
-  in_rounds,
-  updates_in_rounds,
-)
+from jaxlib.ipu.ops._rounds import Cut, Made, in_rounds, updates_in_rounds
 from jaxlib.ipu.plan import indexed, indexed_cycles
 from jaxlib.ipu.plan.indexed_blocks import Lookups
 from jaxlib.ipu.plan.indexed_split import IndexedSplit

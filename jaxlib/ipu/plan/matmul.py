@@ -55,6 +55,14 @@ _KEPT = {
 # of the result if these do not.
 _STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _RESULT_PARTS = (2, 4, 8, 16)
+# More steps, for loops. [G]
+_TRIPS = (*_STEPS, 96, 128, 192, 256, 384, 512)
+# The most loops that share the steps of one sum (ops/_dot_repeat.py): each has
+# exchange code of its own. [G]
+MOST_LOOPS = 8
+# Further synchronisations of an iteration: slices, and a counter that is added
+# to and sent to all tiles.
+_SYNCS = 4
 
 
 class Steps(NamedTuple):
@@ -132,13 +140,15 @@ def plan(
   f16_sums: bool = False,
   charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: tuple[int, int, int] = (1, 1, 1),
+  repeats: bool = False,
 ) -> MatmulSplit:
   """The cheapest split of result[b, m, n] = sum over k of lhs * rhs.
 
   With `f16_sums` the matrix unit adds up in f16, where it can.
   `charged_fractions` is the charged fraction of each operand's exchange: a
   loop's iterations share a loop-invariant one. Blocks of m, n and k are
-  multiples of `grains`.
+  multiples of `grains`. With `repeats` the steps of a sum are iterations of a
+  loop.
   """
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
   if not b * m * n * k:
@@ -154,13 +164,17 @@ def plan(
   kept = _KEPT.get(out_dtype, out_dtype)
   for count in (1, *_RESULT_PARTS):
     results = dict.fromkeys([Steps(rows=count), Steps(columns=count)])
-    for result, terms in itertools.product(results, (1, *_STEPS)):
+    for result, terms in itertools.product(
+      results, (1, *(_TRIPS if repeats else _STEPS))
+    ):
       steps = result._replace(terms=terms)
       if steps == ONE or not all(a <= b for a, b in zip(steps, space[1:])):
         continue
       sums = kept if terms > 1 else accumulate_dtype
       dtypes = (lhs_dtype, rhs_dtype, out_dtype, sums)
-      found = _plan_step(target, space, dtypes, steps, f16_sums)
+      found = _plan_step(
+        target, space, dtypes, steps, f16_sums, repeats=repeats
+      )
       if count == 1 or found.fits:  # many steps only if they help
         best = min(best, found, key=_rank)
     if best.fits:
@@ -182,11 +196,13 @@ def _plan_step(
   f16_sums: bool,
   charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: tuple[int, int, int] = (1, 1, 1),
+  repeats: bool = False,
 ) -> MatmulSplit:
   """The cheapest split of each of a product's steps."""
   b, m, n, k = (-(-x // s) for x, s in zip(space, (1, *steps), strict=True))
+  tiles = target.num_tiles
   lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
-  parts = candidates(target.num_tiles, b, m, n, k, grains)
+  parts = candidates(tiles, b, m, n, k, grains)
   blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
   bb, mb, nb, kb = blocks.astype(np.float64)
   partial_bytes = SIZE[accumulate_dtype]
@@ -225,8 +241,15 @@ def _plan_step(
     whole = (gk == 1) | (steps.terms > 1)
     memory += np.where(whole, outputs * SIZE[out_dtype], 0)
   if steps.results > 1:  # the whole result, which is made part by part
-    memory += math.prod(space[:3]) * SIZE[out_dtype] / target.num_tiles
-  fits = memory <= target.bytes_for_products
+    memory += math.prod(space[:3]) * SIZE[out_dtype] / tiles
+  room = target.bytes_for_products
+  if repeats and steps.terms > 1:
+    # Both operands, a slice of each, and copies of those that do not stay.
+    each = (b * m * k * SIZE[lhs_dtype] + b * n * k * SIZE[rhs_dtype]) / tiles
+    memory += each
+    room -= steps.terms * each / MOST_LOOPS
+    total += _SYNCS * target.sync_cycles + each / target.data_path_bytes
+  fits = memory <= room
   alternatives.note(steps, parts, steps.total * total, memory, fits)
   worth = np.where(fits, total, np.inf) if fits.any() else memory
   chosen = int(np.argmin(worth))

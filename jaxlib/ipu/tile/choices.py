@@ -18,6 +18,9 @@ LEAST_TRIPS = 3
 
 # Shares of the SRAM that products otherwise may use. [G]
 _SHARES = (3 / 4, 1 / 2, 1 / 4)
+# The same for products whose steps are loops: copies of operands take what
+# other blocks leave of a share. [G]
+_SHARES_OF_LOOPS = (1.0, 7 / 8, 3 / 4, 5 / 8, 1 / 2)
 
 # By a loop's id and the index of a carried value.
 Carried = dict[tuple[int, int], Layout]
@@ -43,6 +46,7 @@ class Choices:
       rounds.
     products: the share of the SRAM that products may otherwise use
       (`Target.bytes_for_products`) that they may use.
+    repeats: the serial steps of products are loops, which have less code.
   """
 
   hoists: bool = True
@@ -54,6 +58,7 @@ class Choices:
   divides: bool = False
   frugal: bool = False
   products: float = 1.0
+  repeats: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,6 +70,7 @@ class Used:
     indexes: whether there are steps with run-time indices.
     divisible: whether a copy was not divided because of the cost.
     products: the share of the SRAM for products that the largest one takes.
+    steps: the most serial steps of a product's sums.
     carries: whether loops carry state in mappings that products want.
     layouts: the arguments that are not in their default layout, by number.
     unpriced: whether operations whose cycles were not compared read arrays that
@@ -80,6 +86,7 @@ class Used:
   indexes: bool = False
   divisible: bool = False
   products: float = 0.0
+  steps: int = 1
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   unpriced: bool = False
@@ -114,6 +121,10 @@ def _smaller(choices: Choices, used: Used) -> Iterator[Choices]:
   for share in shares:
     for other in both:
       yield dataclasses.replace(other, products=share)
+  if used.steps > 1:
+    for share in _SHARES_OF_LOOPS:
+      for other in both:
+        yield dataclasses.replace(other, products=share, repeats=True)
   if used.indexes:
     frugal = dataclasses.replace(
       least, frugal=True, products=min(shares, default=1.0)
