@@ -1,6 +1,8 @@
 // The engine that models an IPU on the host's processor: validates a program,
 // loads it as an Executable, and runs it, on one device or on several.
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -26,6 +28,10 @@
 namespace ipu {
 namespace model {
 namespace {
+
+// How long a thread waits for one exchange with other processes before it looks
+// at the others, and for Ctrl-C.
+constexpr std::chrono::milliseconds kSlice(20);
 
 // Shared by all programs of an engine; they keep it alive.
 struct Machine {
@@ -69,12 +75,11 @@ bool TimesHost(const Share& share) {
 class ModelGang : public Gang {
  public:
   ModelGang(const ProgramInfo& info, const Executable& executable,
-            Machine& machine, std::vector<int64_t> devices)
+            Machine& machine, std::vector<int64_t> devices, ProcessRunPtr run)
       : info_(info),
         executable_(executable),
         machine_(machine),
-        size_(devices.size()),
-        meetings_(std::move(devices), info.name) {}
+        meetings_(std::move(devices), info.name, std::move(run)) {}
 
   Status RunAll(std::span<const Share> shares) override {
     const IeeeArithmetic arithmetic;
@@ -104,7 +109,10 @@ class ModelGang : public Gang {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
       if (*next == nullptr) break;
-      meetings_.Arrive(**next, run.memory(), machine_.threads);
+      const auto exchange =
+          meetings_.Arrive(**next, run.memory(), machine_.threads);
+      while (exchange != nullptr && !Finish(*exchange)) {
+      }
       IPU_RETURN_IF_ERROR(meetings_.Await(partition, watch_));
     }
     if (share.counters != nullptr) *share.counters = std::move(run.counters());
@@ -114,40 +122,58 @@ class ModelGang : public Gang {
   Status RunInTurn(std::span<const Share> shares) {
     std::deque<RunMemory> memories;
     std::deque<Execution> runs;
-    std::vector<uint32_t> left(size_);
+    std::vector<size_t> left(shares.size());
     std::iota(left.begin(), left.end(), 0);
-    for (const uint32_t p : left) {
+    uint32_t partition = 0;
+    for (const size_t i : left) {
+      while (!meetings_.IsOwn(partition)) ++partition;
       RunMemory& memory = memories.emplace_back(machine_.arenas);
-      IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[p], memory));
-      runs.emplace_back(executable_, Memory{memory.bases(), p},
-                        machine_.threads, TimesHost(shares[p]), &watch_);
+      IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[i], memory));
+      runs.emplace_back(executable_, Memory{memory.bases(), partition++},
+                        machine_.threads, TimesHost(shares[i]), &watch_);
     }
-    // Of those that are left some can go on, or the meetings have failed.
-    const auto ends = [&](uint32_t p) {
+    std::vector<std::unique_ptr<Exchange>> exchanges;
+    // Of those that are left some can go on, or wait in exchanges, or the
+    // meetings have failed.
+    const auto ends = [&](size_t i) {
+      const uint32_t p = runs[i].memory().partition;
       if (!meetings_.Runs(p)) return false;
-      const auto next = runs[p].Resume();
+      const auto next = runs[i].Resume();
       if (next.ok() && *next != nullptr) {
-        meetings_.Arrive(**next, runs[p].memory(), machine_.threads);
+        auto exchange =
+            meetings_.Arrive(**next, runs[i].memory(), machine_.threads);
+        if (exchange != nullptr) exchanges.push_back(std::move(exchange));
         return false;
       }
       meetings_.End(p, next.status());
-      if (next.ok() && shares[p].counters != nullptr) {
-        *shares[p].counters = std::move(runs[p].counters());
+      if (next.ok() && shares[i].counters != nullptr) {
+        *shares[i].counters = std::move(runs[i].counters());
       }
       return true;
+    };
+    const auto runs_on = [&](size_t i) {
+      return meetings_.Runs(runs[i].memory().partition);
     };
     Status status;
     while (!left.empty() && status.ok()) {
       std::erase_if(left, ends);
+      // Another process may go on only when any of them is finished.
+      while (!exchanges.empty() &&
+             std::none_of(left.begin(), left.end(), runs_on)) {
+        std::erase_if(exchanges, [&](auto& e) { return Finish(*e); });
+      }
       status = meetings_.status();
     }
     return status;
   }
 
+  bool Finish(Exchange& exchange) {
+    return meetings_.Finish(exchange, kSlice, watch_, machine_.threads);
+  }
+
   const ProgramInfo& info_;
   const Executable& executable_;
   Machine& machine_;
-  const size_t size_;
   Meetings meetings_;
   const InterruptWatch watch_;
 };
@@ -180,9 +206,10 @@ class ModelProgram : public LoadedProgram {
     }
   }
 
-  std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices) override {
+  std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices,
+                                 ProcessRunPtr run) override {
     return std::make_unique<ModelGang>(info_, *executable_, *machine_,
-                                       std::move(devices));
+                                       std::move(devices), std::move(run));
   }
 
  private:
@@ -200,7 +227,8 @@ class ModelProgram : public LoadedProgram {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
       if (*next == nullptr) break;
-      IPU_RETURN_IF_ERROR((*next)->Run({&run.memory(), 1}, machine_->threads));
+      const Member member = (*next)->MemberOf(run.memory());
+      IPU_RETURN_IF_ERROR((*next)->Run({&member, 1}, machine_->threads));
     }
     if (share.counters != nullptr) *share.counters = std::move(run.counters());
     return Status();
