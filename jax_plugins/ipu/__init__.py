@@ -43,12 +43,6 @@ def _make_client() -> Any:
       "dist/*.whl`), or the jax-ipu-plugin beside an unmodified jax and jaxlib"
     ) from error
 
-  if jax.distributed.is_initialized():
-    raise RuntimeError(
-      "the IPU backend runs in one process: leave out "
-      "jax.distributed.initialize(), or set JAX_PLATFORMS=cpu"
-    )
-
   from jax_plugins.ipu import (
     callbacks,
     late_rules,
@@ -79,9 +73,10 @@ def _make_client() -> Any:
   callbacks.register()
   late_rules.register()
   point_to_point.register()
-  client = internals.make_client(
-    str(plugin.LIBRARY), plugin.client_options(settings, chosen)
-  )
+  client_options = plugin.client_options(settings, chosen)
+  if jax.distributed.is_initialized():
+    client_options |= plugin.join_processes(settings, client_options)
+  client = internals.make_client(str(plugin.LIBRARY), client_options)
   if settings.trace:
     trace_file.start(library, settings.trace_directory)
   jax.ipu.client_was_made(settings)

@@ -228,6 +228,14 @@ ENVIRONMENT_FLAGS = (
     "0",
   ),
   Flag(
+    "JAX_IPU_COLLECTIVE_TIMEOUT",
+    "collective_timeout",
+    SECONDS,
+    "how long a program, or the start of the backend, waits for another "
+    "process of `jax.distributed` before it fails",
+    "60",
+  ),
+  Flag(
     "JAX_IPU_DUMP_TO",
     "dump_directory",
     FOLDER,

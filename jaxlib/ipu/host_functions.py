@@ -277,7 +277,7 @@ def connect(library: ctypes.CDLL) -> None:
     results: int,
     sink: int,
   ) -> int:
-    _keep_thread_state()
+    keep_thread_state()
     try:
       function = find(process, number)
       function.check(sizes)
@@ -298,7 +298,7 @@ def connect(library: ctypes.CDLL) -> None:
 _thread = threading.local()
 
 
-def _keep_thread_state() -> None:
+def keep_thread_state() -> None:
   """Keeps the Python thread state of this thread, which Python did not create.
 
   Otherwise it is freed after each call, together with all thread-local data: to

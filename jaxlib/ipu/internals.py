@@ -225,6 +225,20 @@ def make_client(
 
 
 @uses(
+  "jax._src.distributed.global_state",
+  lost="jax.distributed with more than one process is refused",
+)
+def distributed_group(state: Any) -> dict[str, Any]:
+  """The processes of `jax.distributed`: the fields of `processes.Group`."""
+  return {
+    "store": state.client,
+    "process": state.process_id,
+    "count": state.num_processes,
+    "coordinator": state.coordinator_address,
+  }
+
+
+@uses(
   "jaxlib._profiler.register_plugin_profiler",
   lost="jax.profiler.trace shows the host alone",
 )

@@ -47,6 +47,7 @@ class Settings:
     logged_tile: the tile whose cycles are logged, -1 for none.
     feed_depth: items that a feed holds.
     feed_timeout: seconds after which waiting for a feed fails; 0: never.
+    collective_timeout: the same for another process.
   """
 
   use_model: bool | None = None
@@ -67,6 +68,7 @@ class Settings:
   logged_tile: int = -1
   feed_depth: int = 64
   feed_timeout: float = 0.0
+  collective_timeout: float = 60.0
 
   @property
   def target(self) -> target_lib.Target:

@@ -399,6 +399,36 @@ def _copies(target: Target, count: int) -> dict[str, list[int]]:
   }
 
 
+def join_processes(
+  settings: options.Settings, client_options: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Connects to the other processes of `jax.distributed`.
+
+  Args:
+    settings: from the flags.
+    client_options: of the client that this process is about to make.
+
+  Returns:
+    Further options of the client.
+
+  Raises:
+    processes.ProcessError: another process does not answer or does not fit.
+  """
+  group = internals.distributed_group()
+  if group is None or group["count"] == 1:
+    return {}
+  from jaxlib.ipu import processes, transport  # not for a single process
+
+  counts, connections = processes.join(
+    processes.Group(**group),
+    len(settings.hardware_ids),
+    client_options["platform_version"],
+    settings.collective_timeout,
+  )
+  transport.connect(load(), connections, settings.collective_timeout)
+  return {"device_counts": counts}
+
+
 def settings_for(version: str) -> options.Settings:
   """The settings of this process's latest client with machines of a version;
   those of the flags, if there is none."""

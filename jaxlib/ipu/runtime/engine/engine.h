@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/engine/process_run.h"
 #include "jaxlib/ipu/runtime/engine/steps.h"
 #include "jaxlib/ipu/runtime/support/aligned_bytes.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
@@ -169,11 +170,13 @@ struct Share {
 
 // One run of a program on several machines, which are its partitions and
 // exchange data in collectives. The first error of any of them is that of all.
+// Some of the machines may be other processes'.
 class Gang {
  public:
   virtual ~Gang() = default;
 
-  // Runs all partitions on this thread: each up to its next collective in turn.
+  // Runs all partitions of this process, in ascending order, on this thread:
+  // each up to its next collective in turn.
   virtual Status RunAll(std::span<const Share> shares) = 0;
 
   // Runs one partition, which waits in collectives for the others: other
@@ -202,8 +205,10 @@ class LoadedProgram {
                      std::span<void* const> results, RunCounters* counters) = 0;
 
   // A run on several machines. `devices` has their ids, in the order of the
-  // partitions, for error messages. The program must outlive the gang.
-  virtual std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices) = 0;
+  // partitions, for error messages. `run` says which of them are other
+  // processes'; null: none is. The program must outlive the gang.
+  virtual std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices,
+                                         ProcessRunPtr run) = 0;
 };
 
 // One machine: an IPU, or a model of one.

@@ -72,7 +72,8 @@ Status RunTogether(LoadedProgram& program, const std::vector<Share>& shares,
                    bool threads) {
   std::vector<int64_t> devices(shares.size());
   std::iota(devices.begin(), devices.end(), 0);
-  const std::unique_ptr<Gang> gang = program.MakeGang(std::move(devices));
+  const std::unique_ptr<Gang> gang =
+      program.MakeGang(std::move(devices), /*run=*/nullptr);
   if (!threads) return gang->RunAll(shares);
   std::vector<Status> ends(shares.size());
   std::vector<std::thread> workers;

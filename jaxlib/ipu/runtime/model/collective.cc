@@ -87,8 +87,8 @@ std::string TextOf(const std::vector<std::vector<uint32_t>>& groups) {
 }
 
 // The integer at a place of a vector of 32 or 64 bits.
-int64_t NumberAt(const View& view, const Memory& memory, size_t i) {
-  const char* at = view.Data(memory) + i * view.item_size;
+int64_t NumberAt(const View& view, const char* data, size_t i) {
+  const char* at = data + i * view.item_size;
   if (view.item_size == 8) {
     int64_t number;
     std::memcpy(&number, at, sizeof number);
@@ -148,24 +148,41 @@ StatusOr<std::unique_ptr<const Collective>> Collective::Make(
   return std::unique_ptr<const Collective>(std::move(made));
 }
 
-Status Collective::Run(Memories memories, ThreadPool& threads) const {
-  if (kind_ == CollectiveKind::kRaggedAllToAll) return ExchangeSlices(memories);
+Member Collective::MemberOf(const Memory& memory) const {
+  Member member{memory.partition, {}, {}};
+  for (const View& operand : operands_) {
+    member.operands.push_back(operand.Data(memory));
+  }
+  for (const View& result : results_) {
+    member.results.push_back(result.Data(memory));
+  }
+  return member;
+}
+
+std::vector<size_t> Collective::OperandBytes() const {
+  std::vector<size_t> bytes;
+  for (const View& operand : operands_) bytes.push_back(Bytes(operand));
+  return bytes;
+}
+
+Status Collective::Run(Members members, ThreadPool& threads) const {
+  if (kind_ == CollectiveKind::kRaggedAllToAll) return ExchangeSlices(members);
   for (size_t k = 0; k < operands_.size(); ++k) {
     switch (kind_) {
       case CollectiveKind::kAllReduce:
-        Reduce(memories, k, /*scatter=*/false, threads);
+        Reduce(members, k, /*scatter=*/false, threads);
         break;
       case CollectiveKind::kReduceScatter:
-        Reduce(memories, k, /*scatter=*/true, threads);
+        Reduce(members, k, /*scatter=*/true, threads);
         break;
       case CollectiveKind::kAllGather:
-        Gather(memories, k, threads);
+        Gather(members, k, threads);
         break;
       case CollectiveKind::kAllToAll:
-        Transpose(memories, k, threads);
+        Transpose(members, k, threads);
         break;
       default:
-        Permute(memories, k, threads);
+        Permute(members, k, threads);
         break;
     }
   }
@@ -174,17 +191,19 @@ Status Collective::Run(Memories memories, ThreadPool& threads) const {
 
 // Elements of one index are read on all devices before they are written on any:
 // results may take the places of their operands.
-void Collective::Reduce(Memories memories, size_t k, bool scatter,
+void Collective::Reduce(Members members, size_t k, bool scatter,
                         ThreadPool& threads) const {
-  const size_t size = memories.size();
+  const size_t size = members.size();
   const size_t item = operands_[k].item_size;
   const int64_t part = Count(results_[k]);
   std::vector<const char*> from(size);
   std::vector<char*> to(size);
   for (size_t i = 0; i < size; ++i) {
-    from[i] = operands_[k].Data(memories[i]);
-    to[i] = results_[k].Data(memories[i]);
+    from[i] = members[i].operands[k];
+    to[i] = members[i].ResultAt(k);
   }
+  const auto own = std::find_if(to.begin(), to.end(),
+                                [](char* at) { return at != nullptr; });
   const int64_t total = scatter ? part * static_cast<int64_t>(size) : part;
   const auto combine = [&](int64_t begin, int64_t n, char* result) {
     std::vector<const char*> at(size);
@@ -200,7 +219,9 @@ void Collective::Reduce(Memories memories, size_t k, bool scatter,
       if (scatter) {
         const int64_t device = begin / part, offset = begin % part;
         const int64_t n = std::min(end - begin, part - offset);
-        combine(begin, n, to[device] + offset * item);
+        if (to[device] != nullptr) {
+          combine(begin, n, to[device] + offset * item);
+        }
         begin += n;
         continue;
       }
@@ -208,13 +229,14 @@ void Collective::Reduce(Memories memories, size_t k, bool scatter,
       if (streams) {
         combine(begin, n, sum);
         for (char* const result : to) {
-          StreamTo(result + begin * item, sum, n * item);
+          if (result != nullptr) StreamTo(result + begin * item, sum, n * item);
         }
       } else {
-        char* const first = to[0] + begin * item;
+        char* const first = *own + begin * item;
         combine(begin, n, first);
-        for (size_t i = 1; i < size; ++i) {
-          std::memcpy(to[i] + begin * item, first, n * item);
+        for (auto other = own + 1; other != to.end(); ++other) {
+          if (*other == nullptr) continue;
+          std::memcpy(*other + begin * item, first, n * item);
         }
       }
       begin += n;
@@ -223,68 +245,70 @@ void Collective::Reduce(Memories memories, size_t k, bool scatter,
   });
 }
 
-void Collective::Gather(Memories memories, size_t k,
-                        ThreadPool& threads) const {
-  const auto size = static_cast<int64_t>(memories.size());
+void Collective::Gather(Members members, size_t k, ThreadPool& threads) const {
+  const auto size = static_cast<int64_t>(members.size());
   const size_t bytes = Bytes(operands_[k]);
   threads.ForItems(
       size * size, 10 + kCopyNanoseconds * static_cast<double>(bytes),
       [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n) {
           const int64_t to = n / size, from = n % size;
-          std::memmove(results_[k].Data(memories[to]) + from * bytes,
-                       operands_[k].Data(memories[from]), bytes);
+          char* const result = members[to].ResultAt(k);
+          if (result == nullptr) continue;
+          std::memmove(result + from * bytes, members[from].operands[k], bytes);
         }
       });
 }
 
-void Collective::Transpose(Memories memories, size_t k,
+void Collective::Transpose(Members members, size_t k,
                            ThreadPool& threads) const {
-  const auto size = static_cast<int64_t>(memories.size());
-  const size_t bytes = Bytes(operands_[k]) / memories.size();
+  const auto size = static_cast<int64_t>(members.size());
+  const size_t bytes = Bytes(operands_[k]) / members.size();
   threads.ForItems(
       size * size, 10 + kCopyNanoseconds * static_cast<double>(bytes),
       [&](int64_t begin, int64_t end) {
         for (int64_t n = begin; n < end; ++n) {
           const int64_t to = n / size, from = n % size;
-          std::memmove(results_[k].Data(memories[to]) + from * bytes,
-                       operands_[k].Data(memories[from]) + to * bytes, bytes);
+          char* const result = members[to].ResultAt(k);
+          if (result == nullptr) continue;
+          std::memmove(result + from * bytes,
+                       members[from].operands[k] + to * bytes, bytes);
         }
       });
 }
 
 // Also a broadcast, in which all devices have the same source.
-void Collective::Permute(Memories memories, size_t k,
-                         ThreadPool& threads) const {
-  const auto size = static_cast<int64_t>(memories.size());
+void Collective::Permute(Members members, size_t k, ThreadPool& threads) const {
+  const auto size = static_cast<int64_t>(members.size());
   const size_t bytes = Bytes(operands_[k]);
-  const auto memory_of = [&](int32_t device) {
-    return std::find_if(memories.begin(), memories.end(), [&](const Memory& m) {
+  const auto member_of = [&](int32_t device) {
+    return std::find_if(members.begin(), members.end(), [&](const Member& m) {
       return m.partition == static_cast<uint32_t>(device);
     });
   };
   threads.ForItems(size, 10 + kCopyNanoseconds * static_cast<double>(bytes),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t n = begin; n < end; ++n) {
-                       char* const to = results_[k].Data(memories[n]);
-                       const int32_t source = sources_[memories[n].partition];
+                       char* const to = members[n].ResultAt(k);
+                       if (to == nullptr) continue;
+                       const int32_t source = sources_[members[n].partition];
                        if (source < 0) {
                          std::memset(to, 0, bytes);
                        } else {
-                         std::memmove(to, operands_[k].Data(*memory_of(source)),
+                         std::memmove(to, member_of(source)->operands[k],
                                       bytes);
                        }
                      }
                    });
 }
 
-// A slice that the device with `memory` sends to that at `position`.
-StatusOr<Collective::Slice> Collective::SliceOf(const Memory& memory,
+// A slice that a device sends to that at `position`.
+StatusOr<Collective::Slice> Collective::SliceOf(const Member& member,
                                                 size_t number,
                                                 size_t position) const {
-  const Slice slice{NumberAt(operands_[2], memory, number),
-                    NumberAt(operands_[3], memory, number),
-                    NumberAt(operands_[4], memory, number)};
+  const Slice slice{NumberAt(operands_[2], member.operands[2], number),
+                    NumberAt(operands_[3], member.operands[3], number),
+                    NumberAt(operands_[4], member.operands[4], number)};
   const int64_t have = operands_[0].shape[0], take = results_[0].shape[0];
   const auto inside = [](int64_t begin, int64_t rows, int64_t extent) {
     return begin >= 0 && rows >= 0 && begin <= extent && rows <= extent - begin;
@@ -294,7 +318,7 @@ StatusOr<Collective::Slice> Collective::SliceOf(const Memory& memory,
     return slice;
   }
   return InvalidArgument(
-      "device " + std::to_string(memory.partition) + " sends " +
+      "device " + std::to_string(member.partition) + " sends " +
       std::to_string(slice.rows) + " rows from row " +
       std::to_string(slice.input) + " of " + std::to_string(have) +
       " on to row " + std::to_string(slice.output) + " of " +
@@ -302,23 +326,25 @@ StatusOr<Collective::Slice> Collective::SliceOf(const Memory& memory,
       " of its group, in " + text_);
 }
 
-Status Collective::ExchangeSlices(Memories memories) const {
-  const size_t size = memories.size();
+Status Collective::ExchangeSlices(Members members) const {
+  const size_t size = members.size();
   const size_t each = static_cast<size_t>(Count(operands_[2])) / size;
   const int64_t rows = operands_[0].shape[0];
   const size_t row = rows == 0 ? 0 : Bytes(operands_[0]) / rows;
-  for (const Memory& memory : memories) {
-    std::memmove(results_[0].Data(memory), operands_[1].Data(memory),
-                 Bytes(results_[0]));
+  for (const Member& member : members) {
+    char* const result = member.ResultAt(0);
+    if (result == nullptr) continue;
+    std::memmove(result, member.operands[1], Bytes(results_[0]));
   }
-  for (const Memory& memory : memories) {
+  for (const Member& member : members) {
     for (size_t number = 0; number < each * size; ++number) {
       const size_t to = number / each;
-      const StatusOr<Slice> slice = SliceOf(memory, number, to);
+      const StatusOr<Slice> slice = SliceOf(member, number, to);
       IPU_RETURN_IF_ERROR(slice.status());
-      std::memmove(results_[0].Data(memories[to]) + slice->output * row,
-                   operands_[0].Data(memory) + slice->input * row,
-                   slice->rows * row);
+      char* const result = members[to].ResultAt(0);
+      if (result == nullptr) continue;
+      std::memmove(result + slice->output * row,
+                   member.operands[0] + slice->input * row, slice->rows * row);
     }
   }
   return Status();

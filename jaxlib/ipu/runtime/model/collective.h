@@ -1,8 +1,7 @@
 // A collective of a program, as the model runs it.
 //
-// The devices of a group meet: when all are there, one thread reads the
-// operands in all of their memories and writes everybody's results
-// (meetings.h).
+// The devices of a group meet: when all are there, one thread reads everybody's
+// operands and writes the results of those of this process (meetings.h).
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_COLLECTIVE_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_COLLECTIVE_H_
@@ -19,6 +18,19 @@
 #include "jaxlib/ipu/runtime/support/status.h"
 
 namespace ipu::model {
+
+// A device of a group, and where its operands and results are: those of whole
+// roots. A device of another process has no results.
+struct Member {
+  uint32_t partition;
+  std::vector<const char*> operands;
+  std::vector<char*> results;
+
+  // Null for a device of another process.
+  char* ResultAt(size_t k) const {
+    return results.empty() ? nullptr : results[k];
+  }
+};
 
 // Where a collective is in a program, and what it works on.
 struct CollectiveSite {
@@ -44,28 +56,34 @@ class Collective {
     return groups_[group];
   }
 
-  // Does all the work of a group, whose devices have these memories. The bits
-  // of the results depend on nothing but the operands.
-  Status Run(std::span<const Memory> memories, ThreadPool& threads) const;
+  // A device of this process.
+  Member MemberOf(const Memory& memory) const;
+
+  // The bytes of each operand.
+  std::vector<size_t> OperandBytes() const;
+
+  // Does all the work of a group, one of whose members has results. The bits of
+  // the results depend on nothing but the operands.
+  Status Run(std::span<const Member> members, ThreadPool& threads) const;
 
   // Name, groups and the user's line.
   const std::string& text() const { return text_; }
 
  private:
-  using Memories = std::span<const Memory>;
+  using Members = std::span<const Member>;
 
   // Slices of rows that a ragged exchange copies.
   struct Slice;
 
   explicit Collective(CollectiveSite site);
 
-  void Reduce(Memories memories, size_t k, bool scatter,
+  void Reduce(Members members, size_t k, bool scatter,
               ThreadPool& threads) const;
-  void Gather(Memories memories, size_t k, ThreadPool& threads) const;
-  void Transpose(Memories memories, size_t k, ThreadPool& threads) const;
-  void Permute(Memories memories, size_t k, ThreadPool& threads) const;
-  Status ExchangeSlices(Memories memories) const;
-  StatusOr<Slice> SliceOf(const Memory& memory, size_t number,
+  void Gather(Members members, size_t k, ThreadPool& threads) const;
+  void Transpose(Members members, size_t k, ThreadPool& threads) const;
+  void Permute(Members members, size_t k, ThreadPool& threads) const;
+  Status ExchangeSlices(Members members) const;
+  StatusOr<Slice> SliceOf(const Member& member, size_t number,
                           size_t position) const;
 
   const program::CollectiveKind kind_;

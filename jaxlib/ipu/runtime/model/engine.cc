@@ -31,6 +31,10 @@ namespace ipu {
 namespace model {
 namespace {
 
+// How long a thread waits for one exchange with other processes before it looks
+// at the others, and for Ctrl-C.
+constexpr std::chrono::milliseconds kSlice(20);
+
 // Shared by all programs of an engine; they keep it alive.
 struct Machine {
   explicit Machine(int count) : threads(count) {}
@@ -73,12 +77,11 @@ bool TimesHost(const Share& share) {
 class ModelGang : public Gang {
  public:
   ModelGang(const ProgramInfo& info, const Executable& executable,
-            Machine& machine, std::vector<int64_t> devices)
+            Machine& machine, std::vector<int64_t> devices, ProcessRunPtr run)
       : info_(info),
         executable_(executable),
         machine_(machine),
-        size_(devices.size()),
-        meetings_(std::move(devices), info.name) {}
+        meetings_(std::move(devices), info.name, std::move(run)) {}
 
   Status RunAll(std::span<const Share> shares) override {
     const IeeeArithmetic arithmetic;
@@ -108,7 +111,10 @@ class ModelGang : public Gang {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
       if (*next == nullptr) break;
-      meetings_.Arrive(**next, run.memory(), machine_.threads);
+      const auto exchange =
+          meetings_.Arrive(**next, run.memory(), machine_.threads);
+      while (exchange != nullptr && !Finish(*exchange)) {
+      }
       IPU_RETURN_IF_ERROR(meetings_.Await(partition, watch_));
     }
     if (share.counters != nullptr) *share.counters = std::move(run.counters());
@@ -118,35 +124,47 @@ class ModelGang : public Gang {
   Status RunInTurn(std::span<const Share> shares) {
     std::deque<RunMemory> memories;
     std::deque<Execution> runs;
-    std::vector<uint32_t> left(size_);
+    std::vector<size_t> left(shares.size());
     std::iota(left.begin(), left.end(), 0);
-    for (const uint32_t p : left) {
+    uint32_t partition = 0;
+    for (const size_t i : left) {
+      while (!meetings_.IsOwn(partition)) ++partition;
       RunMemory& memory = memories.emplace_back(machine_.arenas);
-      IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[p], memory));
-      runs.emplace_back(executable_, Memory{memory.bases(), p},
-                        machine_.threads, TimesHost(shares[p]), &watch_);
+      IPU_RETURN_IF_ERROR(Bind(info_, executable_, shares[i], memory));
+      runs.emplace_back(executable_, Memory{memory.bases(), partition++},
+                        machine_.threads, TimesHost(shares[i]), &watch_);
     }
-    // Of those that are left some can go on, or the meetings have failed.
-    std::vector<std::optional<StatusOr<const Collective*>>> stops(size_);
-    std::vector<uint32_t> able;
-    const auto resume = [&](uint32_t p) { stops[p] = runs[p].Resume(); };
+    // Of those that are left some can go on, or wait in exchanges, or the
+    // meetings have failed.
+    std::vector<std::unique_ptr<Exchange>> exchanges;
+    std::vector<std::optional<StatusOr<const Collective*>>> stops(left.size());
+    std::vector<size_t> able;
+    const auto runs_on = [&](size_t i) {
+      return meetings_.Runs(runs[i].memory().partition);
+    };
     Status status;
     while (!left.empty() && status.ok()) {
       able.clear();
-      std::copy_if(left.begin(), left.end(), std::back_inserter(able),
-                   [&](uint32_t p) { return meetings_.Runs(p); });
-      ResumeAll(able, resume);
-      for (const uint32_t p : able) {
-        const StatusOr<const Collective*>& next = *stops[p];
+      std::copy_if(left.begin(), left.end(), std::back_inserter(able), runs_on);
+      ResumeAll(able, [&](size_t i) { stops[i] = runs[i].Resume(); });
+      for (const size_t i : able) {
+        const StatusOr<const Collective*>& next = *stops[i];
         if (next.ok() && *next != nullptr) {
-          meetings_.Arrive(**next, runs[p].memory(), machine_.threads);
+          auto exchange =
+              meetings_.Arrive(**next, runs[i].memory(), machine_.threads);
+          if (exchange != nullptr) exchanges.push_back(std::move(exchange));
           continue;
         }
-        meetings_.End(p, next.status());
-        std::erase(left, p);
-        if (next.ok() && shares[p].counters != nullptr) {
-          *shares[p].counters = std::move(runs[p].counters());
+        meetings_.End(runs[i].memory().partition, next.status());
+        std::erase(left, i);
+        if (next.ok() && shares[i].counters != nullptr) {
+          *shares[i].counters = std::move(runs[i].counters());
         }
+      }
+      // Another process may go on only when any of them is finished.
+      while (!exchanges.empty() &&
+             std::none_of(left.begin(), left.end(), runs_on)) {
+        std::erase_if(exchanges, [&](auto& e) { return Finish(*e); });
       }
       status = meetings_.status();
     }
@@ -157,15 +175,15 @@ class ModelGang : public Gang {
   // takes; the others are divided among the threads, if that is worth it. The
   // host's functions are called by this thread, which knows who waits for whom.
   template <typename F>
-  void ResumeAll(std::span<const uint32_t> partitions, const F& resume) {
-    if (partitions.empty()) return;
+  void ResumeAll(std::span<const size_t> shares, const F& resume) {
+    if (shares.empty()) return;
     using std::chrono::steady_clock;
     const auto begin = steady_clock::now();
-    resume(partitions[0]);
-    const auto others = static_cast<int64_t>(partitions.size()) - 1;
+    resume(shares[0]);
+    const auto others = static_cast<int64_t>(shares.size()) - 1;
     if (others == 0) return;
     const auto resume_others = [&](int64_t i, int64_t end) {
-      for (; i < end; ++i) resume(partitions[i + 1]);
+      for (; i < end; ++i) resume(shares[i + 1]);
     };
     if (info_.may_wait()) return resume_others(0, others);
     const std::chrono::duration<double, std::nano> took =
@@ -174,10 +192,13 @@ class ModelGang : public Gang {
                               resume_others);
   }
 
+  bool Finish(Exchange& exchange) {
+    return meetings_.Finish(exchange, kSlice, watch_, machine_.threads);
+  }
+
   const ProgramInfo& info_;
   const Executable& executable_;
   Machine& machine_;
-  const size_t size_;
   Meetings meetings_;
   const InterruptWatch watch_;
 };
@@ -210,9 +231,10 @@ class ModelProgram : public LoadedProgram {
     }
   }
 
-  std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices) override {
+  std::unique_ptr<Gang> MakeGang(std::vector<int64_t> devices,
+                                 ProcessRunPtr run) override {
     return std::make_unique<ModelGang>(info_, *executable_, *machine_,
-                                       std::move(devices));
+                                       std::move(devices), std::move(run));
   }
 
  private:
@@ -230,7 +252,8 @@ class ModelProgram : public LoadedProgram {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
       if (*next == nullptr) break;
-      IPU_RETURN_IF_ERROR((*next)->Run({&run.memory(), 1}, machine_->threads));
+      const Member member = (*next)->MemberOf(run.memory());
+      IPU_RETURN_IF_ERROR((*next)->Run({&member, 1}, machine_->threads));
     }
     if (share.counters != nullptr) *share.counters = std::move(run.counters());
     return Status();

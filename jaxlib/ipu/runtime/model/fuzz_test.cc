@@ -329,7 +329,7 @@ void RunOnExactBuffers(LoadedProgram& program) {
   const Status status =
       shares.size() == 1
           ? program.Run(shares[0].arguments, shares[0].results, nullptr)
-          : program.MakeGang(devices)->RunAll(shares);
+          : program.MakeGang(devices, nullptr)->RunAll(shares);
   // Only collectives and feeds can fail: by what slices they exchange, by who
   // meets, by what comes.
   EXPECT_TRUE(status.ok() || status.code() == Code::kInvalidArgument ||

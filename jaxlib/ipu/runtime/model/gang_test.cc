@@ -2,8 +2,16 @@
 // not match.
 
 #include <bit>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -33,14 +41,109 @@ Step Across(CollectiveKind kind, uint32_t operand, uint32_t result,
                      0}};
 }
 
+// What was sent and not yet received, and the processes that have failed.
+struct Mail {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::tuple<int, int, std::string>,
+           std::pair<std::string, std::string>>
+      messages;  // by sender, receiver and tag
+  std::map<int, Status> failed;
+};
+
+// A run as process 0 or 1 sees it; odd partitions are process 1's.
+class MailRun : public ProcessRun {
+ public:
+  MailRun(std::shared_ptr<Mail> mail, int process,
+          std::chrono::milliseconds timeout)
+      : mail_(std::move(mail)), process_(process), timeout_(timeout) {}
+
+  int ProcessOf(uint32_t partition) const override {
+    return static_cast<int>(partition % 2);
+  }
+  int process() const override { return process_; }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+
+  Status Send(std::span<const int> processes, std::string_view tag,
+              std::string_view what, std::span<const char> data) override {
+    std::lock_guard lock(mail_->mutex);
+    for (const int to : processes) {
+      mail_->messages[{process_, to, std::string(tag)}] = {
+          std::string(what), std::string(data.begin(), data.end())};
+    }
+    mail_->changed.notify_all();
+    return Status();
+  }
+
+  StatusOr<std::unique_ptr<Message>> Receive(
+      int process, std::string_view tag,
+      std::chrono::milliseconds patience) override {
+    std::unique_lock lock(mail_->mutex);
+    const std::tuple key{process, process_, std::string(tag)};
+    mail_->changed.wait_for(lock, patience, [&] {
+      return mail_->messages.contains(key) || mail_->failed.contains(process);
+    });
+    const auto found = mail_->messages.find(key);
+    if (found == mail_->messages.end()) {
+      const auto failed = mail_->failed.find(process);
+      if (failed != mail_->failed.end()) return failed->second;
+      return std::unique_ptr<Message>();
+    }
+    const auto& [what, data] = found->second;
+    auto message = std::make_unique<Message>(
+        Message{what, AlignedBytes::Allocate(data.size())});
+    std::memcpy(message->data.data(), data.data(), data.size());
+    mail_->messages.erase(found);
+    return message;
+  }
+
+  void Fail(const Status& status) override {
+    std::lock_guard lock(mail_->mutex);
+    mail_->failed.emplace(process_, status);
+    mail_->changed.notify_all();
+  }
+
+ private:
+  const std::shared_ptr<Mail> mail_;
+  const int process_;
+  const std::chrono::milliseconds timeout_;
+};
+
+enum class Way { kInTurn, kOnThreads, kInProcesses };
+
 struct Ran {
   std::vector<Vector> results;
   Status status;
 };
 
-// Runs a program of one argument and one result, in turn or on threads.
-Ran RunOn(const Builder& b, std::vector<Vector> arguments, size_t size,
-          bool threads) {
+// Runs the partitions in two processes, one of which may not run at all.
+Status RunInProcesses(LoadedProgram& program,
+                      const std::vector<int64_t>& devices,
+                      const std::vector<Share>& shares, int processes) {
+  const auto mail = std::make_shared<Mail>();
+  std::vector<Status> ends(processes);
+  std::vector<std::thread> workers;
+  for (int process = 0; process < processes; ++process) {
+    workers.emplace_back([&, process] {
+      const std::chrono::milliseconds timeout(processes == 1 ? 50 : 60'000);
+      auto run = std::make_shared<MailRun>(mail, process, timeout);
+      std::vector<Share> own;
+      for (size_t i = process; i < shares.size(); i += 2) {
+        own.push_back(shares[i]);
+      }
+      ends[process] = program.MakeGang(devices, run)->RunAll(own);
+      // A process that has ended answers no longer.
+      run->Fail(Internal("process " + std::to_string(process) + " has ended"));
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (const Status& end : ends) IPU_RETURN_IF_ERROR(end);
+  return Status();
+}
+
+// Runs a program of one argument and one result.
+Ran RunOn(const Builder& b, std::vector<Vector> arguments, size_t size, Way way,
+          int processes = 2) {
   static Engine* engine = MakeModelEngine(2).release();
   auto program =
       engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
@@ -59,8 +162,12 @@ Ran RunOn(const Builder& b, std::vector<Vector> arguments, size_t size,
   for (size_t i = 0; i < count; ++i) {
     shares.push_back({{&ins[i], 1}, {&outs[i], 1}, nullptr});
   }
-  const auto gang = (*program)->MakeGang(devices);
-  if (!threads) {
+  if (way == Way::kInProcesses) {
+    ran.status = RunInProcesses(**program, devices, shares, processes);
+    return ran;
+  }
+  const auto gang = (*program)->MakeGang(devices, nullptr);
+  if (way == Way::kInTurn) {
     ran.status = gang->RunAll(shares);
     return ran;
   }
@@ -76,7 +183,7 @@ Ran RunOn(const Builder& b, std::vector<Vector> arguments, size_t size,
   return ran;
 }
 
-class GangTest : public testing::TestWithParam<bool> {
+class GangTest : public testing::TestWithParam<Way> {
  protected:
   // The result of each of four devices, of which device i has i, i + 10, ...
   std::vector<Vector> Results(CollectiveKind kind, size_t from, size_t to,
@@ -193,6 +300,7 @@ TEST_P(GangTest, CollectivesInLoopsMeetInOrder) {
 }
 
 TEST_P(GangTest, ADeviceThatLeavesALoopEarlierIsAnError) {
+  if (GetParam() == Way::kInProcesses) GTEST_SKIP() << "see ProcessesTest";
   const Ran ran = RunOn(Loop({5, 3}), {{5}, {3}}, 1, GetParam());
   EXPECT_EQ(ran.status.code(), Code::kFailedPrecondition);
   for (const char* part : {"device 10 waits in psum (all_reduce) over {0,1} "
@@ -205,12 +313,12 @@ TEST_P(GangTest, ADeviceThatLeavesALoopEarlierIsAnError) {
 }
 
 TEST_P(GangTest, ACancelledDeviceEndsTheOthers) {
-  if (!GetParam()) GTEST_SKIP() << "nobody is cancelled in turn";
+  if (GetParam() != Way::kOnThreads) GTEST_SKIP() << "nobody is cancelled";
   static Engine* engine = MakeModelEngine(2).release();
   const Builder b = Loop({5, 5});
   auto program =
       engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
-  const auto gang = (*program)->MakeGang({0, 1});
+  const auto gang = (*program)->MakeGang({0, 1}, nullptr);
   const int32_t five = 5;
   int32_t result = 0;
   const void* in = &five;
@@ -248,9 +356,32 @@ TEST_P(GangTest, SlicesOutsideOfTheirArraysAreErrors) {
             std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, GangTest, testing::Bool(), [](const auto& info) {
-  return info.param ? "OnThreads" : "InTurn";
-});
+INSTANTIATE_TEST_SUITE_P(Ways, GangTest,
+                         testing::Values(Way::kInTurn, Way::kOnThreads,
+                                         Way::kInProcesses),
+                         [](const auto& info) -> std::string {
+                           if (info.param == Way::kInTurn) return "InTurn";
+                           if (info.param == Way::kOnThreads)
+                             return "OnThreads";
+                           return "InProcesses";
+                         });
+
+TEST(ProcessesTest, AProcessThatEndsEarlierFailsTheOther) {
+  const Ran ran = RunOn(Loop({5, 3}), {{5}, {3}}, 1, Way::kInProcesses);
+  EXPECT_EQ(ran.status.message(), "process 1 has ended");
+}
+
+TEST(ProcessesTest, AProcessThatDoesNotAnswerIsNamed) {
+  const Ran ran = RunOn(Loop({5, 5}), {{5}, {5}}, 1, Way::kInProcesses,
+                        /*processes=*/1);
+  EXPECT_EQ(static_cast<int>(ran.status.code()), 4);  // DEADLINE_EXCEEDED
+  for (const char* part :
+       {"process 1 (partition 1) did not answer process 0 within 50 ms",
+        "program test in psum (all_reduce) over {0,1}", "train.py:31"}) {
+    EXPECT_NE(ran.status.message().find(part), std::string::npos)
+        << ran.status.message();
+  }
+}
 
 }  // namespace
 }  // namespace ipu

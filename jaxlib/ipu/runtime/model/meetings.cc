@@ -12,39 +12,100 @@ constexpr std::chrono::milliseconds kSlice(100);
 
 }  // namespace
 
-Meetings::Meetings(std::vector<int64_t> devices, std::string program)
+Meetings::Meetings(std::vector<int64_t> devices, std::string program,
+                   ProcessRunPtr run)
     : program_(std::move(program)),
-      devices_(devices.size()),
-      running_(devices.size()) {
-  for (size_t i = 0; i < devices.size(); ++i) devices_[i].id = devices[i];
+      run_(std::move(run)),
+      devices_(devices.size()) {
+  for (uint32_t i = 0; i < devices.size(); ++i) {
+    devices_[i].id = devices[i];
+    if (IsOwn(i)) {
+      ++running_;
+    } else {
+      devices_[i].state = State::kElsewhere;
+    }
+  }
 }
 
-void Meetings::Arrive(const Collective& collective, const Memory& memory,
-                      ThreadPool& threads) {
+bool Meetings::IsOwn(uint32_t partition) const {
+  return run_ == nullptr || run_->ProcessOf(partition) == run_->process();
+}
+
+std::unique_ptr<Exchange> Meetings::Arrive(const Collective& collective,
+                                           const Memory& memory,
+                                           ThreadPool& threads) {
   const std::span<const uint32_t> group = collective.GroupOf(memory.partition);
   std::unique_lock lock(mutex_);
-  if (!status_.ok()) return;
+  if (!status_.ok()) return nullptr;
   Device& device = devices_[memory.partition];
   device.state = State::kWaits;
   device.at = &collective;
   device.memory = memory;
   --running_;
-  if (!IsComplete(collective, group)) return Stopped();
+  if (!IsComplete(collective, group)) {
+    Stopped();
+    return nullptr;
+  }
   // Until the work is done nobody of the group goes on, but none waits in vain.
-  running_ += group.size();
   std::vector<Memory> memories;
   memories.reserve(group.size());
   for (const uint32_t member : group) {
+    if (devices_[member].state == State::kElsewhere) continue;
+    ++running_;
     memories.push_back(devices_[member].memory);
     devices_[member].at = nullptr;
   }
+  if (memories.size() < group.size()) {
+    const uint64_t number = exchanges_[{group.begin(), group.end()}]++;
+    lock.unlock();
+    auto exchange =
+        std::make_unique<Exchange>(collective, group, number, *run_, program_);
+    const Status sent = Caught([&] { return exchange->Send(memories); });
+    if (sent.ok()) return exchange;
+    Complete(group, [&] { return sent; });
+    return nullptr;
+  }
   lock.unlock();
-  Status status = Caught([&] { return collective.Run(memories, threads); });
-  lock.lock();
+  Complete(group, [&] {
+    std::vector<Member> members;
+    members.reserve(memories.size());
+    for (const Memory& own : memories) {
+      members.push_back(collective.MemberOf(own));
+    }
+    return collective.Run(members, threads);
+  });
+  return nullptr;
+}
+
+bool Meetings::Finish(Exchange& exchange, std::chrono::milliseconds patience,
+                      const InterruptWatch& watch, ThreadPool& threads) {
+  StatusOr<bool> received = false;
+  Status status = this->status();
+  if (status.ok() && watch.Interrupted()) status = Interrupted();
+  if (status.ok()) {
+    status = Caught([&] {
+      received = exchange.Receive(patience);
+      return received.status();
+    });
+  }
+  if (status.ok() && !*received) return false;
+  Complete(exchange.group(), [&] {
+    IPU_RETURN_IF_ERROR(status);
+    return exchange.collective().Run(exchange.Members(), threads);
+  });
+  return true;
+}
+
+// Does the work of a group, whose devices then go on. Takes the lock.
+void Meetings::Complete(std::span<const uint32_t> group,
+                        const std::function<Status()>& work) {
+  Status status = Caught(work);
+  std::lock_guard lock(mutex_);
   if (!status.ok()) Fail(std::move(status));
   for (const uint32_t member : group) {
+    if (devices_[member].state == State::kElsewhere) continue;
     devices_[member].state = State::kRuns;
-    if (member != memory.partition) devices_[member].changed.notify_one();
+    devices_[member].changed.notify_one();
   }
 }
 
@@ -85,8 +146,9 @@ Status Meetings::status() const {
 bool Meetings::IsComplete(const Collective& collective,
                           std::span<const uint32_t> group) const {
   return std::all_of(group.begin(), group.end(), [&](uint32_t member) {
-    return devices_[member].state == State::kWaits &&
-           devices_[member].at == &collective;
+    return devices_[member].state == State::kElsewhere ||
+           (devices_[member].state == State::kWaits &&
+            devices_[member].at == &collective);
   });
 }
 
@@ -102,6 +164,7 @@ void Meetings::Stopped() {
 void Meetings::Fail(Status status) {
   if (!status_.ok()) return;
   status_ = std::move(status);
+  if (run_ != nullptr) run_->Fail(status_);
   for (Device& device : devices_) device.changed.notify_one();
 }
 
@@ -112,6 +175,7 @@ Status Meetings::Mismatch() const {
       "do not match (in a loop or a branch that differs between devices?):";
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_[i];
+    if (device.state == State::kElsewhere) continue;
     message +=
         "\n  device " + std::to_string(device.id) +
         (device.state == State::kEnded ? " has ended"

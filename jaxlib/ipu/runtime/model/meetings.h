@@ -5,18 +5,26 @@
 // at a time, so nothing needs to count collectives. If none of the devices that
 // still run could ever go on, because their collectives do not match, all fail
 // at once. So they do with the first error of any of them.
+//
+// If a group has devices of other processes, its last device of this process
+// starts an exchange with these, and somebody has to finish it.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_MEETINGS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_MEETINGS_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/collective.h"
+#include "jaxlib/ipu/runtime/model/exchange.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/support/interrupt.h"
 #include "jaxlib/ipu/runtime/support/status.h"
@@ -27,13 +35,24 @@ namespace ipu::model {
 class Meetings {
  public:
   // `devices` has the ids of the partitions' devices, `program` the program's
-  // name, for error messages.
-  Meetings(std::vector<int64_t> devices, std::string program);
+  // name, for error messages. `run`: see Gang.
+  Meetings(std::vector<int64_t> devices, std::string program,
+           ProcessRunPtr run);
+
+  // Whether a partition is one of this process.
+  bool IsOwn(uint32_t partition) const;
 
   // A device has arrived at a collective. Does not block, but for the work of
-  // its group if it is the last.
-  void Arrive(const Collective& collective, const Memory& memory,
-              ThreadPool& threads);
+  // its group if it is the last. Returns an exchange that has to be finished,
+  // or null.
+  std::unique_ptr<Exchange> Arrive(const Collective& collective,
+                                   const Memory& memory, ThreadPool& threads);
+
+  // Waits for other processes, at most for `patience`, and if their parts are
+  // there does the work of an exchange's group. Returns whether the exchange is
+  // over: done or failed.
+  bool Finish(Exchange& exchange, std::chrono::milliseconds patience,
+              const InterruptWatch& watch, ThreadPool& threads);
 
   // Blocks until a device that has arrived may go on; returns the run's error
   // if it may not. Ctrl-C is one.
@@ -49,7 +68,8 @@ class Meetings {
   Status status() const;
 
  private:
-  enum class State { kRuns, kWaits, kEnded };
+  // Devices of other processes are elsewhere, whatever they do.
+  enum class State { kRuns, kWaits, kEnded, kElsewhere };
   struct Device {
     int64_t id = 0;
     State state = State::kRuns;
@@ -57,6 +77,9 @@ class Meetings {
     Memory memory{};
     std::condition_variable changed;
   };
+
+  void Complete(std::span<const uint32_t> group,
+                const std::function<Status()>& work);
 
   // These require the lock.
   bool IsComplete(const Collective& collective,
@@ -66,9 +89,12 @@ class Meetings {
   Status Mismatch() const;
 
   const std::string program_;
+  const ProcessRunPtr run_;
   mutable std::mutex mutex_;
   std::deque<Device> devices_;  // by partition
-  size_t running_;
+  size_t running_ = 0;
+  // How often each group has met others of other processes.
+  std::map<std::vector<uint32_t>, uint64_t> exchanges_;
   Status status_;
 };
 

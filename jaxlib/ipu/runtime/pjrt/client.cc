@@ -1,5 +1,6 @@
 #include "jaxlib/ipu/runtime/pjrt/client.h"
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -41,7 +42,7 @@ PJRT_Error* PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
 }
 
 PJRT_Error* ProcessIndex(PJRT_Client_ProcessIndex_Args* args) {
-  args->process_index = 0;
+  args->process_index = args->client->process_index;
   return nullptr;
 }
 
@@ -57,8 +58,8 @@ PJRT_Error* Devices(PJRT_Client_Devices_Args* args) {
 }
 
 PJRT_Error* AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
-  args->addressable_devices = args->client->devices.data();
-  args->num_addressable_devices = args->client->devices.size();
+  args->addressable_devices = args->client->local_devices.data();
+  args->num_addressable_devices = args->client->local_devices.size();
   return nullptr;
 }
 
@@ -78,7 +79,7 @@ PJRT_Error* LookupDevice(PJRT_Client_LookupDevice_Args* args) {
 
 PJRT_Error* LookupAddressableDevice(
     PJRT_Client_LookupAddressableDevice_Args* args) {
-  for (PJRT_Device* device : args->client->devices) {
+  for (PJRT_Device* device : args->client->local_devices) {
     if (device->hardware_id == args->local_hardware_id) {
       args->addressable_device = device;
       return nullptr;
@@ -88,13 +89,15 @@ PJRT_Error* LookupAddressableDevice(
                                    std::to_string(args->local_hardware_id)));
 }
 
-// Row-major [replica][partition], devices in ascending order.
+// Row-major [replica][partition], devices in ascending order; those of this
+// process, if they suffice.
 PJRT_Error* DefaultDeviceAssignment(
     PJRT_Client_DefaultDeviceAssignment_Args* args) {
   const size_t wanted =
       static_cast<size_t>(args->num_replicas) * args->num_partitions;
-  if (wanted > args->client->devices.size() ||
-      wanted > args->default_assignment_size) {
+  const auto& local = args->client->local_devices;
+  const auto& devices = wanted <= local.size() ? local : args->client->devices;
+  if (wanted > devices.size() || wanted > args->default_assignment_size) {
     return MakeError(InvalidArgument(
         std::to_string(args->num_replicas) + " replicas of " +
         std::to_string(args->num_partitions) + " partitions need " +
@@ -102,9 +105,33 @@ PJRT_Error* DefaultDeviceAssignment(
         std::to_string(args->client->devices.size()) + " are available"));
   }
   for (size_t i = 0; i < wanted; ++i) {
-    args->default_assignment[i] = args->client->devices[i]->description.id;
+    args->default_assignment[i] = devices[i]->description.id;
   }
   return nullptr;
+}
+
+// jaxlib tells which processes live and ends this one if it has to; programs
+// learn from the transport that another does not answer (processes.h).
+PJRT_Error* UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args*) {
+  return nullptr;
+}
+
+Status CheckProcesses(const ClientOptions& options) {
+  const std::vector<int64_t>& counts = options.device_counts;
+  if (options.num_nodes == 1 && counts.empty()) return Status();
+  const int64_t own = options.node_id;
+  if (own < 0 || own >= options.num_nodes ||
+      counts.size() != static_cast<size_t>(options.num_nodes) ||
+      *std::min_element(counts.begin(), counts.end()) < 1 ||
+      counts[own] != static_cast<int64_t>(options.hardware_ids.size())) {
+    return InvalidArgument(
+        "client option device_counts must have the number of IPUs of each of "
+        "the " +
+        std::to_string(options.num_nodes) +
+        " processes, of which this is number " + std::to_string(own) +
+        ": create the client through jaxlib.ipu.plugin");
+  }
+  return Status();
 }
 
 }  // namespace
@@ -120,6 +147,14 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
     Status status;
     if (name == "hardware_ids") {
       status = ReadOption(option, &result.hardware_ids);
+    } else if (name == "node_id") {
+      status = ReadOption(option, &result.node_id);
+    } else if (name == "num_nodes") {
+      status = ReadOption(option, &result.num_nodes);
+    } else if (name == "partition_index") {
+      // Of networks that are faster in parts, which IPUs do not have.
+    } else if (name == "device_counts") {
+      status = ReadOption(option, &result.device_counts);
     } else if (name == "num_tiles") {
       status = ReadOption(option, &machine.num_tiles);
     } else if (name == "bytes_per_tile") {
@@ -149,7 +184,8 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
     } else {
       status = InvalidArgument(
           "unknown client option " + std::string(name) +
-          "; known: hardware_ids, num_tiles, bytes_per_tile, clock_hz, "
+          "; known: hardware_ids, node_id, num_nodes, partition_index, "
+          "device_counts, num_tiles, bytes_per_tile, clock_hz, "
           "version, is_model, logs_cycles, data_path_bytes, may_overflow, "
           "warns, copy_latency_cycles, copy_bytes_per_second, "
           "platform_version, compiler_machine");
@@ -164,6 +200,7 @@ StatusOr<ClientOptions> ParseClientOptions(const PJRT_NamedValue* options,
         "data_path_bytes must be given and positive: create the client through "
         "jaxlib.ipu.plugin");
   }
+  IPU_RETURN_IF_ERROR(CheckProcesses(result));
   copies.num_ipus = result.hardware_ids.size();
   if (!copies.latency_cycles.empty() || !copies.bytes_per_second.empty()) {
     const size_t pairs = copies.num_ipus * copies.num_ipus;
@@ -199,6 +236,7 @@ void AddClientFunctions(PJRT_Api* api) {
   api->PJRT_Client_LookupDevice = kGuarded<LookupDevice>;
   api->PJRT_Client_LookupAddressableDevice = kGuarded<LookupAddressableDevice>;
   api->PJRT_Client_DefaultDeviceAssignment = kGuarded<DefaultDeviceAssignment>;
+  api->PJRT_Client_UpdateGlobalProcessInfo = kGuarded<UpdateGlobalProcessInfo>;
 }
 
 }  // namespace ipu
@@ -206,18 +244,35 @@ void AddClientFunctions(PJRT_Api* api) {
 PJRT_Client::PJRT_Client(ipu::ClientOptions options, ipu::EngineFactory factory)
     : platform_version(options.platform_version),
       fork_generation(ipu::ForkGeneration()),
+      process_index(static_cast<int>(options.node_id)),
       compiler(options.compiler_machine) {
-  for (int64_t hardware_id : options.hardware_ids) {
-    PJRT_Device* device =
-        owned_devices
-            .emplace_back(std::make_unique<PJRT_Device>(
-                static_cast<int>(devices.size()), static_cast<int>(hardware_id),
-                options.machine, factory))
-            .get();
+  const auto add = [&](const ipu::Place& place) {
+    PJRT_Device* device = owned_devices
+                              .emplace_back(std::make_unique<PJRT_Device>(
+                                  place, options.machine, factory))
+                              .get();
     devices.push_back(device);
+    topology.devices.push_back(&device->description);
+    if (!place.is_local) return;
+    local_devices.push_back(device);
     memories.insert(memories.end(), std::begin(device->memories),
                     std::end(device->memories));
-    topology.devices.push_back(&device->description);
+  };
+  const auto local = static_cast<int64_t>(options.hardware_ids.size());
+  std::vector<int64_t> counts = options.device_counts;
+  if (counts.empty()) counts = {local};
+  for (int process = 0; process < static_cast<int>(counts.size()); ++process) {
+    const bool is_local = process == process_index;
+    for (int i = 0; i < counts[process]; ++i) {
+      add({.id = static_cast<int>(devices.size()),
+           .local_id = i,
+           .hardware_id =
+               is_local ? static_cast<int>(options.hardware_ids[i]) : -1,
+           .process = process,
+           .is_local = is_local,
+           .is_only_process = counts.size() == 1,
+           .channels = &channels});
+    }
   }
   topology.platform_version = platform_version;
   topology.serialized = platform_version;

@@ -47,8 +47,7 @@ Charge ChargeOf(const PJRT_Buffer& source, const PJRT_Memory& target) {
       from == to || source.memory->sram == nullptr || target.sram == nullptr) {
     return charge;
   }
-  const LinkCost cost =
-      machine.copies->Between(from->description.id, to->description.id);
+  const LinkCost cost = machine.copies->Between(from->local_id, to->local_id);
   charge.device = from;
   charge.what = "copy to " + to->description.text;
   const auto bytes = static_cast<double>(source.info->bytes);
@@ -103,6 +102,12 @@ class CopyTask : public Task {
 StatusOr<PJRT_Buffer*> CopyTo(PJRT_Buffer* source, PJRT_Memory* target) {
   PJRT_Device* device = source->device;
   IPU_RETURN_IF_ERROR(CheckNotForked(device->fork_generation));
+  if (!target->device->is_local) {
+    return Unimplemented(
+        "copying an array to " + target->device->description.text +
+        " of another process: reshard it in a jitted function with "
+        "out_shardings that all processes call");
+  }
   auto destination = std::make_shared<Storage>(source->info->bytes);
   const bool nested = HostCalls::WaitFor(device);
   std::optional<WorkQueue::Beside> beside;

@@ -18,7 +18,7 @@ PJRT_Error* Id(PJRT_DeviceDescription_Id_Args* args) {
 }
 
 PJRT_Error* ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args* args) {
-  args->process_index = 0;
+  args->process_index = args->device_description->process_index;
   return nullptr;
 }
 
@@ -52,7 +52,7 @@ PJRT_Error* GetDescription(PJRT_Device_GetDescription_Args* args) {
 }
 
 PJRT_Error* IsAddressable(PJRT_Device_IsAddressable_Args* args) {
-  args->is_addressable = true;
+  args->is_addressable = args->device->is_local;
   return nullptr;
 }
 
@@ -116,11 +116,15 @@ void AddDeviceFunctions(PJRT_Api* api) {
 
 }  // namespace ipu
 
-PJRT_DeviceDescription::PJRT_DeviceDescription(int id,
+PJRT_DeviceDescription::PJRT_DeviceDescription(const ipu::Place& place,
                                                const ipu::Machine& machine)
-    : id(id),
+    : id(place.id),
+      process_index(place.process),
       kind((machine.is_model ? "IPU model " : "IPU ") + machine.version),
       text("IpuDevice(id=" + std::to_string(id) +
+           (place.is_only_process
+                ? ""
+                : ", process_index=" + std::to_string(process_index)) +
            ", num_tiles=" + std::to_string(machine.num_tiles) +
            ", version=" + machine.version + ")") {
   attributes.Add("num_tiles", machine.num_tiles);
@@ -131,15 +135,18 @@ PJRT_DeviceDescription::PJRT_DeviceDescription(int id,
   attributes.Add("is_ipu_model", int64_t{machine.is_model});
 }
 
-PJRT_Device::PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
+PJRT_Device::PJRT_Device(const ipu::Place& place, const ipu::Machine& machine,
                          ipu::EngineFactory factory)
-    : hardware_id(hardware_id),
+    : is_local(place.is_local),
+      local_id(place.local_id),
+      channels(place.channels),
+      hardware_id(place.hardware_id),
       fork_generation(ipu::ForkGeneration()),
       machine(machine),
-      description(id, machine),
+      description(place, machine),
       sram(machine, description.text),
-      last_run(id),
-      feeds(id, description.text),
+      last_run(place.id),
+      feeds(place.id, description.text),
       memory{this, "SRAM of " + description.text, "device", 0, &sram},
       host_memory{this, "host memory of " + description.text, "pinned_host", 1},
       factory_(std::move(factory)),

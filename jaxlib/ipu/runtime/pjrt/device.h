@@ -1,4 +1,5 @@
-// PJRT_Device, its description and its memories: one IPU.
+// PJRT_Device, its description and its memories: one IPU, of this process or of
+// another one.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_DEVICE_H_
@@ -16,6 +17,7 @@
 #include "jaxlib/ipu/runtime/pjrt/last_run.h"
 #include "jaxlib/ipu/runtime/pjrt/named_values.h"
 #include "jaxlib/ipu/runtime/pjrt/sram.h"
+#include "jaxlib/ipu/runtime/pjrt/transport.h"
 #include "jaxlib/ipu/runtime/support/work_queue.h"
 #include "xla/pjrt/c/pjrt_c_api.h"
 
@@ -28,7 +30,8 @@ struct LinkCost {
 };
 struct LinkCosts {
   size_t num_ipus;
-  // By the sender's id times the number of IPUs plus the receiver's id.
+  // By the sender's number times the number of IPUs plus the receiver's; they
+  // count from 0 in their process.
   std::vector<int64_t> latency_cycles;
   std::vector<int64_t> bytes_per_second;
 
@@ -53,14 +56,26 @@ struct Machine {
   std::shared_ptr<const LinkCosts> copies = nullptr;  // null: not charged
 };
 
+// Where a device is.
+struct Place {
+  int id = 0;           // among those of all processes
+  int local_id = 0;     // among those of its process
+  int hardware_id = 0;  // -1 if it is another process's
+  int process = 0;
+  bool is_local = true;          // it is this process's
+  bool is_only_process = true;   // there are no others
+  Channels* channels = nullptr;  // of the client, to other processes
+};
+
 using EngineFactory = std::function<std::unique_ptr<Engine>()>;
 
 }  // namespace ipu
 
 struct PJRT_DeviceDescription {
-  PJRT_DeviceDescription(int id, const ipu::Machine& machine);
+  PJRT_DeviceDescription(const ipu::Place& place, const ipu::Machine& machine);
 
   const int id;
+  const int process_index;
   std::string kind;
   std::string text;  // what repr(device) and str(device) show
   ipu::NamedValues attributes;
@@ -76,7 +91,7 @@ struct PJRT_Memory {
 };
 
 struct PJRT_Device {
-  PJRT_Device(int id, int hardware_id, const ipu::Machine& machine,
+  PJRT_Device(const ipu::Place& place, const ipu::Machine& machine,
               ipu::EngineFactory factory);
   // Programs that wait for feeds fail; then the queue ends.
   ~PJRT_Device() { feeds.Close(); }
@@ -84,6 +99,9 @@ struct PJRT_Device {
   // Created on first use: a client that is never used starts no engine.
   ipu::Engine& engine();
 
+  const bool is_local;  // nothing runs on other processes' devices
+  const int local_id;
+  ipu::Channels* const channels;
   const int hardware_id;
   const uint32_t fork_generation;
   const ipu::Machine machine;

@@ -51,7 +51,7 @@ PJRT_Error* NumReplicas(PJRT_Executable_NumReplicas_Args* args) {
 }
 
 PJRT_Error* NumPartitions(PJRT_Executable_NumPartitions_Args* args) {
-  args->num_partitions = args->executable->executable->devices().size();
+  args->num_partitions = args->executable->executable->all_devices().size();
   return nullptr;
 }
 
@@ -150,8 +150,10 @@ PJRT_Error* GetCompileOptions(PJRT_Executable_GetCompileOptions_Args* args) {
 StatusOr<std::shared_ptr<const Executable>> Executable::Load(
     ProgramBytes bytes, std::string options,
     std::vector<PJRT_Device*> devices) {
+  PJRT_Device* const local = *std::find_if(devices.begin(), devices.end(),
+                                           [](auto* d) { return d->is_local; });
   StatusOr<std::unique_ptr<LoadedProgram>> program =
-      devices[0]->engine().Load(bytes);
+      local->engine().Load(bytes);
   IPU_RETURN_IF_ERROR(program.status());
   std::shared_ptr<const Executable> executable(
       new Executable(std::move(bytes), std::move(options), std::move(devices),
@@ -187,13 +189,18 @@ Executable::Executable(ProgramBytes bytes, std::string options,
                        std::unique_ptr<LoadedProgram> program)
     : bytes_(std::move(bytes)),
       options_(std::move(options)),
-      devices_(std::move(devices)),
+      all_devices_(std::move(devices)),
       program_(std::move(program)),
       seconds_(info().estimated_seconds),
       alias_of_result_(info().results.size(), -1),
       donated_(info().donors),
       fingerprint_(Fingerprint(this->bytes())),
       signature_(MakeSignature(info())) {
+  for (uint32_t i = 0; i < all_devices_.size(); ++i) {
+    if (!all_devices_[i]->is_local) continue;
+    devices_.push_back(all_devices_[i]);
+    partitions_.push_back(i);
+  }
   for (const ProgramInfo::Alias& alias : info().aliases) {
     if (alias.result < alias_of_result_.size()) {
       alias_of_result_[alias.result] = static_cast<int>(alias.argument);
@@ -249,11 +256,11 @@ void Executable::PlanSram() {
 // A stored program may come from another machine. One that was planned for
 // fewer tiles runs on the whole machine.
 Status Executable::CheckPlan() const {
-  if (info().num_partitions != devices_.size()) {
+  if (info().num_partitions != all_devices_.size()) {
     return InvalidArgument("program " + info().name + " was compiled for " +
                            std::to_string(info().num_partitions) +
                            " partitions, but is assigned to " +
-                           std::to_string(devices_.size()) + " IPUs");
+                           std::to_string(all_devices_.size()) + " IPUs");
   }
   const Plan& plan = info().plan;
   const Machine& machine = device()->machine;

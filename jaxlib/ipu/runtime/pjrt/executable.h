@@ -1,5 +1,6 @@
 // PJRT_Executable and PJRT_LoadedExecutable: a compiled program, and one that
-// is loaded on its devices: one, or one for each partition.
+// is loaded on its devices: one, or one for each partition. The devices of some
+// partitions may be other processes'.
 //
 // Executable::Load takes a program's bytes, checks them against the devices and
 // derives everything that PJRT asks about a program. It never runs anything;
@@ -30,7 +31,8 @@ namespace ipu {
 class Executable {
  public:
   // `options` are the compile options without devices. `devices` are those of
-  // the partitions, in their order; all run what is loaded on the first one.
+  // the partitions, in their order, at least one of them of this process; all
+  // run what is loaded on the first one.
   static StatusOr<std::shared_ptr<const Executable>> Load(
       ProgramBytes bytes, std::string options,
       std::vector<PJRT_Device*> devices);
@@ -40,7 +42,12 @@ class Executable {
   LoadedProgram& program() const { return *program_; }
   // Of a program with one partition.
   PJRT_Device* device() const { return devices_[0]; }
+  // The devices of this process, and their partitions, which ascend.
   const std::vector<PJRT_Device*>& devices() const { return devices_; }
+  const std::vector<uint32_t>& partitions() const { return partitions_; }
+  // The devices of all partitions.
+  const std::vector<PJRT_Device*>& all_devices() const { return all_devices_; }
+  bool spans_processes() const { return devices_.size() < all_devices_.size(); }
   std::string_view bytes() const { return {bytes_->data(), bytes_->size()}; }
   const std::string& options() const { return options_; }
 
@@ -92,7 +99,9 @@ class Executable {
 
   const ProgramBytes bytes_;
   const std::string options_;
-  const std::vector<PJRT_Device*> devices_;
+  const std::vector<PJRT_Device*> all_devices_;
+  std::vector<PJRT_Device*> devices_;
+  std::vector<uint32_t> partitions_;
   const std::unique_ptr<LoadedProgram> program_;
   std::vector<FeedPtr> infeeds_;         // of the devices
   mutable std::atomic<double> seconds_;  // expected duration of a run
@@ -136,7 +145,9 @@ struct PJRT_Executable {
 
 struct PJRT_LoadedExecutable {
   explicit PJRT_LoadedExecutable(ipu::ExecutablePtr executable)
-      : devices(executable->devices()), executable_(std::move(executable)) {}
+      : devices(executable->devices()),
+        all_devices(executable->all_devices()),
+        executable_(std::move(executable)) {}
 
   // Null after deletion.
   ipu::ExecutablePtr Get() const {
@@ -149,7 +160,8 @@ struct PJRT_LoadedExecutable {
     released.swap(executable_);
   }
 
-  const std::vector<PJRT_Device*> devices;
+  const std::vector<PJRT_Device*> devices;  // of this process
+  const std::vector<PJRT_Device*> all_devices;
 
  private:
   mutable std::mutex mutex_;

@@ -226,8 +226,8 @@ PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   if (executable == nullptr) {
     return MakeError(InvalidArgument("the executable has been deleted"));
   }
-  return executable->devices().size() == 1 ? ExecuteOne(executable, args)
-                                           : ExecuteGang(executable, args);
+  return executable->info().num_partitions == 1 ? ExecuteOne(executable, args)
+                                                : ExecuteGang(executable, args);
 }
 
 }  // namespace

@@ -8,6 +8,10 @@
 // through the queues: the calling thread runs all of their partitions in turn,
 // if the devices are idle.
 //
+// Of a gang across processes each runs the calls of its own devices. It always
+// goes through the queues, since it waits for the others. Whatever fails here
+// fails there, too.
+//
 // All results are ready at once, when the last call has ended: an error of one
 // is that of all.
 
@@ -32,18 +36,41 @@
 namespace ipu {
 namespace {
 
-std::unique_ptr<Gang> GangOf(const Executable& executable) {
+std::vector<int64_t> DeviceIds(const Executable& executable) {
   std::vector<int64_t> ids;
-  ids.reserve(executable.devices().size());
-  for (const PJRT_Device* device : executable.devices()) {
+  ids.reserve(executable.all_devices().size());
+  for (const PJRT_Device* device : executable.all_devices()) {
     ids.push_back(device->description.id);
   }
-  return executable.program().MakeGang(std::move(ids));
+  return ids;
+}
+
+// Null if no other process takes part.
+ProcessRunPtr BeginRun(const Executable& executable) {
+  if (!executable.spans_processes()) return nullptr;
+  Processes processes;
+  for (const PJRT_Device* device : executable.all_devices()) {
+    processes.of_partitions.push_back(device->description.process_index);
+  }
+  const PJRT_Device& device = *executable.device();
+  processes.own = device.description.process_index;
+  return device.channels->Begin(DeviceIds(executable), std::move(processes));
+}
+
+// Passes on an error, which fails the run in other processes.
+Status Shared(Status status, const ProcessRunPtr& run) {
+  if (!status.ok() && run != nullptr) run->Fail(status);
+  return status;
+}
+
+std::unique_ptr<Gang> GangOf(const Executable& executable, ProcessRunPtr run) {
+  return executable.program().MakeGang(DeviceIds(executable), std::move(run));
 }
 
 // Runs all partitions on this thread, which shares long work with the threads
 // of the kernels.
-Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
+Status TryRunHere(const Executable& executable, const std::vector<Call>& calls,
+                  const ProcessRunPtr& run) {
   for (const Call& call : calls) IPU_RETURN_IF_ERROR(WaitForArguments(call));
   const size_t count = calls.size();
   std::vector<Pointers> pointers(count);
@@ -62,7 +89,7 @@ Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
   }
   const HostCalls host_calls(executable, calls[0].submitter);
   const auto begin = std::chrono::steady_clock::now();
-  IPU_RETURN_IF_ERROR(GangOf(executable)->RunAll(shares));
+  IPU_RETURN_IF_ERROR(GangOf(executable, run)->RunAll(shares));
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   executable.Took(took.count() / static_cast<double>(count));
@@ -70,6 +97,12 @@ Status RunHere(const Executable& executable, const std::vector<Call>& calls) {
     record.Finish(calls[i], std::move(counters[i]));
   }
   return Status();
+}
+
+Status RunHere(const Executable& executable, const std::vector<Call>& calls,
+               const ProcessRunPtr& run) {
+  return Shared(Caught([&] { return TryRunHere(executable, calls, run); }),
+                run);
 }
 
 // A gang in the queues of its devices.
@@ -81,21 +114,21 @@ class QueuedGang {
         done_(std::move(done)) {}
   virtual ~QueuedGang() = default;
 
-  // A partition's turn in its queue, which is held until this returns.
-  virtual void Run(uint32_t partition, Call call) = 0;
+  // A call's turn in its queue, which is held until this returns.
+  virtual void Run(size_t number, Call call) = 0;
   // Instead of Run; does not block.
-  virtual void Cancel(uint32_t partition, const Status& why) = 0;
+  virtual void Cancel(size_t number, const Status& why) = 0;
 
  protected:
   const Executable& executable() const { return *executable_; }
 
-  // Counts a partition and its error. Returns true for the last one.
+  // Counts a call and its error. Returns true for the last one.
   bool IsLast(Status status) {
     std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = std::move(status);
     return --left_ == 0;
   }
-  // The first error. Requires that all partitions have been counted.
+  // The first error. Requires that all calls have been counted.
   const Status& status() const { return status_; }
   Event& done() { return *done_; }
 
@@ -112,33 +145,34 @@ class QueuedGang {
 // collectives then take no time.
 class GangInTurn : public QueuedGang {
  public:
-  GangInTurn(const ExecutablePtr& executable, EventPtr done)
+  GangInTurn(const ExecutablePtr& executable, EventPtr done, ProcessRunPtr run)
       : QueuedGang(executable, std::move(done)),
+        run_(std::move(run)),
         calls_(executable->devices().size()) {}
 
-  void Run(uint32_t partition, Call call) override {
+  void Run(size_t number, Call call) override {
     Status status = WaitForArguments(call);
-    calls_[partition] = std::move(call);
+    calls_[number] = std::move(call);
     if (IsLast(std::move(status))) {
       RunAll();
     } else {
       done().Wait();
     }
   }
-  void Cancel(uint32_t, const Status& why) override {
+  void Cancel(size_t, const Status& why) override {
     if (IsLast(why)) RunAll();
   }
 
  private:
   void RunAll() {
-    Status end = status();
-    if (end.ok())
-      end = Caught([this] { return RunHere(executable(), calls_); });
+    Status end = Shared(status(), run_);
+    if (end.ok()) end = RunHere(executable(), calls_, run_);
     // Release the memory before anyone can act on the event.
     calls_.clear();
     done().Set(std::move(end));
   }
 
+  const ProcessRunPtr run_;
   std::vector<Call> calls_;
 };
 
@@ -146,16 +180,20 @@ class GangInTurn : public QueuedGang {
 // each partition runs on the thread of its device.
 class GangOfThreads : public QueuedGang {
  public:
-  GangOfThreads(const ExecutablePtr& executable, EventPtr done)
-      : QueuedGang(executable, std::move(done)), gang_(GangOf(*executable)) {}
+  GangOfThreads(const ExecutablePtr& executable, EventPtr done,
+                ProcessRunPtr run)
+      : QueuedGang(executable, std::move(done)),
+        gang_(GangOf(*executable, std::move(run))) {}
 
-  void Run(uint32_t partition, Call call) override {
-    Status status = Caught([&] { return TryRun(partition, call); });
+  void Run(size_t number, Call call) override {
+    Status status =
+        Caught([&] { return TryRun(executable().partitions()[number], call); });
     call = Call();
-    Cancel(partition, status);
+    Cancel(number, status);
   }
-  void Cancel(uint32_t partition, const Status& why) override {
-    gang_->Cancel(partition, why);  // has no effect after a run
+  void Cancel(size_t number, const Status& why) override {
+    gang_->Cancel(executable().partitions()[number],
+                  why);  // has no effect after a run
     if (IsLast(why)) done().Set(status());
   }
 
@@ -177,24 +215,24 @@ class GangOfThreads : public QueuedGang {
   const uint64_t number_ = Profiler::NewGang();
 };
 
-// One partition of a gang, in the queue of its device.
+// One call of a gang, in the queue of its device.
 class GangTask : public Task {
  public:
-  GangTask(std::shared_ptr<QueuedGang> gang, uint32_t partition, Call call,
+  GangTask(std::shared_ptr<QueuedGang> gang, size_t number, Call call,
            bool may_wait)
       : gang_(std::move(gang)),
-        partition_(partition),
+        number_(number),
         call_(std::move(call)),
         may_wait_(may_wait),
         waiting_(call_) {}
 
   void Run() override {
-    gang_->Run(partition_, std::move(call_));
+    gang_->Run(number_, std::move(call_));
     waiting_.Leave();
   }
   void Cancel(const Status& why) override {
     call_ = Call();
-    gang_->Cancel(partition_, why);
+    gang_->Cancel(number_, why);
     waiting_.Leave();
   }
 
@@ -208,7 +246,7 @@ class GangTask : public Task {
 
  private:
   const std::shared_ptr<QueuedGang> gang_;
-  const uint32_t partition_;
+  const size_t number_;
   Call call_;
   const bool may_wait_;
   Waiting waiting_;
@@ -227,6 +265,7 @@ bool MayWait(const Executable& executable, const std::vector<Call>& calls) {
 
 bool IsShort(const Executable& executable, const std::vector<Call>& calls) {
   return executable.is_short() && !executable.info().may_wait() &&
+         !executable.spans_processes() &&
          std::all_of(calls.begin(), calls.end(), [](const Call& call) {
            return call.pending.empty() && call.device->queue.IsIdle();
          });
@@ -234,9 +273,10 @@ bool IsShort(const Executable& executable, const std::vector<Call>& calls) {
 
 // Runs or queues calls whose devices are locked. The returned event signals
 // their completion.
-EventPtr Dispatch(const ExecutablePtr& executable, std::vector<Call> calls) {
+EventPtr Dispatch(const ExecutablePtr& executable, std::vector<Call> calls,
+                  const ProcessRunPtr& run) {
   if (IsShort(*executable, calls)) {
-    Status status = Caught([&] { return RunHere(*executable, calls); });
+    Status status = RunHere(*executable, calls, run);
     if (status.ok()) return nullptr;
     return std::make_shared<Event>(std::move(status));
   }
@@ -244,14 +284,14 @@ EventPtr Dispatch(const ExecutablePtr& executable, std::vector<Call> calls) {
   done->elsewhere = executable->info().may_wait();
   std::shared_ptr<QueuedGang> gang;
   if (executable->info().may_wait()) {
-    gang = std::make_shared<GangOfThreads>(executable, done);
+    gang = std::make_shared<GangOfThreads>(executable, done, run);
   } else {
-    gang = std::make_shared<GangInTurn>(executable, done);
+    gang = std::make_shared<GangInTurn>(executable, done, run);
   }
   const bool may_wait = MayWait(*executable, calls);
   // Nothing may fail between the first and the last of these.
   std::vector<std::unique_ptr<Task>> tasks;
-  for (uint32_t i = 0; i < calls.size(); ++i) {
+  for (size_t i = 0; i < calls.size(); ++i) {
     tasks.push_back(
         std::make_unique<GangTask>(gang, i, std::move(calls[i]), may_wait));
   }
@@ -283,7 +323,9 @@ PJRT_Error* ExecuteGang(const ExecutablePtr& executable,
   if (args->num_devices != count || args->execute_device != nullptr) {
     return MakeError(InvalidArgument(
         "program " + executable->info().name + " was compiled for " +
-        std::to_string(count) + " IPUs together; the call names " +
+        std::to_string(count) +
+        " IPUs of this process together; the call "
+        "names " +
         std::to_string(args->execute_device ? 1 : args->num_devices)));
   }
   const std::vector<uint32_t> donated =
@@ -313,10 +355,11 @@ PJRT_Error* ExecuteGang(const ExecutablePtr& executable,
     if (nested) {
       for (PJRT_Device* device : devices) beside.emplace_back(device->queue);
     }
+    const ProcessRunPtr run = BeginRun(*executable);
     Status poison;
     for (size_t i = 0; i < count; ++i) {
-      IPU_PJRT_RETURN_IF_ERROR(
-          TakeArguments(arguments_of(i), donated, &calls[i], &poison));
+      IPU_PJRT_RETURN_IF_ERROR(Shared(
+          TakeArguments(arguments_of(i), donated, &calls[i], &poison), run));
     }
     if (poison.ok()) {
       std::vector<SramClaim> claims;
@@ -340,13 +383,13 @@ PJRT_Error* ExecuteGang(const ExecutablePtr& executable,
       results[i] = calls[i].results;
     }
     if (!poison.ok()) {
-      done = std::make_shared<Event>(std::move(poison));
+      done = std::make_shared<Event>(Shared(std::move(poison), run));
     } else if (nested) {
       locks.clear();  // the program may itself call host functions
-      Status status = Caught([&] { return RunHere(*executable, calls); });
+      Status status = RunHere(*executable, calls, run);
       if (!status.ok()) done = std::make_shared<Event>(std::move(status));
     } else {
-      done = Dispatch(executable, std::move(calls));
+      done = Dispatch(executable, std::move(calls), run);
     }
   }
   size_t made = 0;

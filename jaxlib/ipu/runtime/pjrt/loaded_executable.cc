@@ -30,8 +30,11 @@ StatusOr<Devices> SelectDevices(PJRT_Client* client,
   std::vector<int64_t> ids = options.device_ids;
   if (ids.empty()) {
     const size_t wanted = options.num_partitions;
-    for (size_t i = 0; i < std::min(wanted, client->devices.size()); ++i) {
-      ids.push_back(client->devices[i]->description.id);
+    const Devices& devices = wanted <= client->local_devices.size()
+                                 ? client->local_devices
+                                 : client->devices;
+    for (size_t i = 0; i < std::min(wanted, devices.size()); ++i) {
+      ids.push_back(devices[i]->description.id);
     }
   }
   if (ids.size() != static_cast<size_t>(options.num_partitions)) {
@@ -56,6 +59,14 @@ StatusOr<Devices> SelectDevices(PJRT_Client* client,
           std::to_string(id));
     }
     devices.push_back(device);
+  }
+  if (std::none_of(devices.begin(), devices.end(),
+                   [](const auto* device) { return device->is_local; })) {
+    return Unimplemented(
+        "a program that runs on no IPU of this process, number " +
+        std::to_string(client->process_index) +
+        ": it is assigned to those of other processes, the first of which is " +
+        devices[0]->description.text + "; call it there only");
   }
   return devices;
 }
@@ -131,7 +142,7 @@ PJRT_Error* AddressableDevices(
 PJRT_Error* GetDeviceAssignment(
     PJRT_LoadedExecutable_GetDeviceAssignment_Args* args) {
   std::vector<int64_t> ids;
-  for (const PJRT_Device* device : args->executable->devices) {
+  for (const PJRT_Device* device : args->executable->all_devices) {
     ids.push_back(device->description.id);
   }
   auto* assignment =

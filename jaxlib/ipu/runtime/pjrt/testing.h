@@ -77,7 +77,8 @@ class FakeEngine : public Engine {
                std::span<void* const> results, RunCounters*) override {
       return program_.run(arguments, results);
     }
-    std::unique_ptr<Gang> MakeGang(std::vector<int64_t>) override {
+    std::unique_ptr<Gang> MakeGang(std::vector<int64_t>,
+                                   ProcessRunPtr) override {
       return std::make_unique<FakeGang>(program_.run);
     }
 

@@ -50,8 +50,7 @@ void AddUnsupportedFunctions(PJRT_Api* api) {
   IPU_REFUSE(PJRT_ExecuteContext_Create);
   IPU_REFUSE(PJRT_ExecuteContext_Destroy);
 
-  // Multiple processes, and tracking of their work.
-  IPU_REFUSE(PJRT_Client_UpdateGlobalProcessInfo);
+  // Tracking of work.
   IPU_REFUSE(PJRT_Device_PoisonExecution);
   IPU_REFUSE(PJRT_Device_CreateAsyncTrackingEvent);
   IPU_REFUSE(PJRT_AsyncTrackingEvent_Destroy);
