@@ -28,6 +28,41 @@ def of_integers(x, y):
   )  # fmt: skip
 
 
+def all_values(dtype):
+  """All bytes, or words of all kinds; their number fills no vector."""
+  info = np.iinfo(dtype)
+  x = np.arange(info.min, info.max + 1, 1 if info.bits == 8 else 7)
+  return np.concatenate([x, x[-5:], x[:4]]).astype(dtype)
+
+
+def divisors(dtype):
+  """Powers of two, odd and even constants of both signs, and the limits."""
+  info = np.iinfo(dtype)
+  magnitudes = [2, 3, 6, 7, 10, 16, 25, 60, 64, 85, 100, 127]
+  magnitudes += [1000, 16384, 32767] if info.bits == 16 else []
+  signs = (1, -1) if info.min < 0 else (1,)
+  return [s * d for d in magnitudes for s in signs] + [
+    1, info.max, info.min or info.max - 1,
+  ]  # fmt: skip
+
+
+def of_shifts(x, by):
+  left, right = x << by, jax.lax.shift_right_logical(x, x.dtype.type(by))
+  return left, right, x >> by, jnp.maximum(left, x), jnp.minimum(right, x)
+
+
+def of_constant(x, c):
+  """Arithmetic that wraps around, and comparisons."""
+  compared = (x < c, x <= c, x == c, x != c, x > c, x >= c)
+  wrapped = (x + c, x * c, c - x, (x * 3 + c) ^ (x >> 3), x * x * c)
+  return (
+    *compared, *wrapped, x & c, jnp.where(x * 5 > c, x - c, ~x),
+    jnp.clip(x, c, 100), jnp.maximum(x + 7, c), jnp.minimum(-x, c),
+    jnp.sign(x - c), jnp.abs(x) | c, (x * c).astype(jnp.int16),
+    (x - c).astype(jnp.uint8),
+  )  # fmt: skip
+
+
 def of_floats(x, y):
   compared = (x < y, x <= y, x == y, x != y, x > y, x >= y)
   signs = (abs(x), -x, jnp.sign(x), jnp.floor(x), jnp.ceil(x))
@@ -50,6 +85,35 @@ def test_integers(check, dtype):
       )
       x[: edges.size] = edges[:size]
       check(of_integers, x, y, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS[:4], ids=lambda d: d.__name__)
+def test_division_of_narrow_integers(on_ipu, dtype):
+  x = all_values(dtype)
+  wide = x.astype(np.int64)
+  for divisor in divisors(dtype):
+    d = dtype(divisor)
+    found = jax.jit(
+      lambda x, d=d: (jax.lax.div(x, d), jax.lax.rem(x, d), x // d, x % d)
+    )(x)
+    rest = np.fmod(wide, divisor)
+    expected = (
+      (wide - rest) // divisor, rest, wide // divisor, wide % divisor,
+    )  # fmt: skip
+    for name, f, e in zip(("div", "rem", "//", "%"), found, expected):
+      assert f.dtype == dtype
+      np.testing.assert_array_equal(f, e.astype(dtype), f"{name} {divisor}")
+
+
+@pytest.mark.parametrize("dtype", INTEGERS[:4], ids=lambda d: d.__name__)
+def test_constants_and_narrow_integers(check, dtype):
+  info = np.iinfo(dtype)
+  x = all_values(dtype)
+  constants = (0, 1, 50, 127, info.max - 1, info.max, info.min)
+  for constant in map(dtype, constants):
+    check(lambda x, c=constant: of_constant(x, c), x, rtol=0)
+  for by in range(0, info.bits + 1, 1 if info.bits == 8 else 3):
+    check(lambda x, by=by: of_shifts(x, by), x, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "jaxlib/ipu/runtime/program/register_division.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -163,6 +166,31 @@ TEST(Simplify, DividesByConstantsInOneInstruction) {
   EXPECT_EQ(
       Simplified({kLoad0, Constant(0), Binary(Opcode::kDiv, 0, 1)}, {2}).back(),
       Opcode::kDiv);
+}
+
+TEST(Simplify, TheDivisorFollowsFromTheMultiplier) {
+  std::vector<uint32_t> divisors;
+  for (uint32_t d = 2; d < 3000; ++d) divisors.push_back(d);
+  for (int k = 12; k < 32; ++k) {
+    for (uint32_t d : {-1, 0, 1}) divisors.push_back((uint32_t{1} << k) + d);
+  }
+  for (RegisterType type : {I32, U32}) {
+    for (uint32_t d : divisors) {
+      if (type == I32 && d > uint32_t{1} << 31) continue;
+      auto code = Decode({{Opcode::kLoad, type, {}, 0},
+                          {Opcode::kConst, type, {}, d},
+                          {Opcode::kDiv, type, {0, 1, 0}, 0}},
+                         {2});
+      ASSERT_TRUE(code.ok());
+      DivideByMultiplying(*code);
+      const auto found =
+          std::find_if(code->code.begin(), code->code.end(),
+                       [](const auto& i) { return i.op == kDivideBy; });
+      ASSERT_NE(found, code->code.end()) << d;
+      const Instruction& by = code->code[found->values[1]];
+      EXPECT_EQ(DivisorOf(*found, static_cast<uint32_t>(by.imm)), d);
+    }
+  }
 }
 
 TEST(Simplify, FusesArithmeticWithOneUse) {

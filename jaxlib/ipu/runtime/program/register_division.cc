@@ -109,4 +109,17 @@ class Rewriter {
 
 void DivideByMultiplying(RegisterCode& program) { Rewriter rewriter(program); }
 
+// Both multipliers of ReciprocalOf are numerator / divisor + 1 but for a
+// multiple of 2^32, with a numerator of at least 2^31 times the divisor. The
+// quotient is then so much larger than the divisor that dividing by it once
+// more gives the divisor.
+uint32_t DivisorOf(const Instruction& divide_by, uint32_t multiplier) {
+  const bool is_signed = divide_by.type == RegisterType::kI32;
+  const auto shift = static_cast<int>(divide_by.imm);
+  const Wide numerator = Wide{1} << (32 + shift + (is_signed ? 0 : 1));
+  const Wide quotient =
+      Wide{multiplier} + (is_signed ? Wide{0} : Wide{1} << 32) - 1;
+  return static_cast<uint32_t>(numerator / quotient);
+}
+
 }  // namespace ipu::program

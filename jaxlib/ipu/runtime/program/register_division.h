@@ -3,6 +3,8 @@
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_DIVISION_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_DIVISION_H_
 
+#include <cstdint>
+
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::program {
@@ -11,6 +13,9 @@ namespace ipu::program {
 // and REMAINDER_BY, which multiply and give the same values. Divisors -1, 0 and
 // 1 remain. What becomes dead is not removed.
 void DivideByMultiplying(RegisterCode& code);
+
+// The divisor's magnitude of a DIVIDE_BY of 32 bits, given its multiplier.
+uint32_t DivisorOf(const Instruction& divide_by, uint32_t multiplier);
 
 }  // namespace ipu::program
 

@@ -3,11 +3,15 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/element_access.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/word_emitter.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/word_ranges.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -27,10 +31,9 @@ constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 // Whether lanes can be masked in memory.
 constexpr bool kHasMasks = IPU_AVX512;
 
-// A limit of the instruction set: the shortest vector is 16 bytes, four lanes
-// of 4 bytes.
-constexpr int kShortestVector = 4;
-constexpr Lanes kShortest{16};
+// Runs on fewer elements have wider lanes than they need: what does not fill a
+// vector is computed one by one. A guess.
+constexpr int64_t kFewForWords = 64;
 
 class Compiler {
  public:
@@ -38,7 +41,17 @@ class Compiler {
       : values_(values),
         exact_(count <= LanesFor(values) && IsVector(count)),
         emit_(exact_ ? static_cast<int>(count) : LanesFor(values)),
-        body_(emit_.body()) {}
+        body_(emit_.body()),
+        access_(emit_, /*narrow=*/4) {}
+
+  // With lanes of 16 bits.
+  Compiler(std::span<const NativeValue> values, std::vector<Range> ranges)
+      : values_(values),
+        exact_(false),
+        emit_(kLanes<uint16_t>),
+        body_(emit_.body()),
+        access_(emit_, /*narrow=*/2),
+        words_(std::in_place, emit_, values, std::move(ranges)) {}
 
   std::vector<uint8_t> Run() {
     // rdi: the frame, rsi: its slots, rax: the index, rdx: the loop's end.
@@ -163,90 +176,6 @@ class Compiler {
     return kLanes<uint32_t>;
   }
 
-#if IPU_AVX512
-
-  // Lanes of a memory access that converts elements. In the shortest vectors
-  // there may be more lanes than elements, so they are masked.
-  Lanes Memory(uint32_t width, bool zero) const {
-    const bool masked = tail_ || emit_.lanes() < kShortestVector;
-    return emit_.Of(width, masked ? kTailMask : 0, masked && zero);
-  }
-
-  // reg <- elements of `bytes` in memory, converted
-  void LoadNarrow(VectorOp op, int /*bytes*/, int reg, Address at) {
-    body_.Vector(op, Memory(4, true), reg, 0, at);
-  }
-  // Stores the low `bytes` of each 4-byte lane.
-  void StoreNarrow(int bytes, int reg, Address at) {
-    body_.Vector(bytes == 1 ? x86::kCut8 : x86::kCut16, Memory(4, false), reg,
-                 0, at);
-  }
-  void StoreF16(int reg, Address at) {
-    body_.Vector(x86::kToF16, Memory(4, false), reg, 0, at, 0);
-  }
-  Lanes Tail(uint32_t width, bool zero = false) const {
-    return emit_.Of(width, tail_ ? kTailMask : 0, tail_ && zero);
-  }
-
-#else
-
-  void LoadNarrow(VectorOp op, int bytes, int reg, Address at) {
-    if (emit_.lanes() > 1) return body_.Vector(op, emit_.Of(4), reg, 0, at);
-    body_.LoadSmall(Gpr::kRcx, bytes, at);
-    body_.Vector(x86::kLoadLow, kShortest, reg, 0, static_cast<int>(Gpr::kRcx));
-    body_.Vector(op, kShortest, reg, 0, reg);
-  }
-  void StoreNarrow(int bytes, int reg, Address at) {
-    if (emit_.lanes() == 1) return StoreFirst(bytes, reg, at);
-    const int narrow = emit_.NewRegister();
-    emit_.Cut(bytes, narrow, reg);
-    StoreBytes(emit_.lanes() * bytes, narrow, at);
-    emit_.Free(narrow);
-  }
-  void StoreF16(int reg, Address at) {
-    const int narrow = emit_.NewRegister();
-    body_.Vector(x86::kToF16, emit_.Of(4), reg, 0, narrow, 0);
-    StoreBytes(emit_.lanes() * 2, narrow, at);
-    emit_.Free(narrow);
-  }
-  void StoreBytes(int bytes, int reg, Address at) {
-    if (bytes == 2) return StoreFirst(2, reg, at);
-    const VectorOp op = bytes == kShortest.bytes
-                            ? x86::kStore
-                            : x86::Wide(x86::kStoreLow, bytes == 8);
-    body_.Vector(op, kShortest, reg, 0, at);
-  }
-  void StoreFirst(int bytes, int reg, Address at) {
-    body_.Vector(bytes == 1 ? x86::kStoreByte : x86::kStoreWord, kShortest, reg,
-                 0, at, 0);
-  }
-  Lanes Tail(uint32_t width, bool /*zero*/ = false) const {
-    return emit_.Of(width);
-  }
-
-#endif
-
-  // Accesses register values without conversion. Blocks of one or two elements
-  // use scalar moves, because a masked store cannot be forwarded to a later
-  // load.
-  void LoadWhole(uint32_t width, int reg, Address at) {
-    const int bytes = emit_.lanes() * static_cast<int>(width);
-    if (bytes < kShortest.bytes) {
-      return body_.Vector(x86::Wide(x86::kLoadLow, bytes == 8), kShortest, reg,
-                          0, at);
-    }
-    const Lanes lanes = Tail(width, /*zero=*/true);
-    body_.Vector(x86::Wide(x86::kLoad, width == 8), lanes, reg, 0, at);
-  }
-  void StoreWhole(uint32_t width, int reg, Address at) {
-    const int bytes = emit_.lanes() * static_cast<int>(width);
-    if (bytes < kShortest.bytes) {
-      return body_.Vector(x86::Wide(x86::kStoreLow, bytes == 8), kShortest, reg,
-                          0, at);
-    }
-    body_.Vector(x86::Wide(x86::kStore, width == 8), Tail(width), reg, 0, at);
-  }
-
   Gpr Pointer(Target target) {
     for (size_t k = 0; k < pointers_.size(); ++k) {
       if (pointers_[k] == target) return kPointers[k];
@@ -279,24 +208,29 @@ class Compiler {
     State& state = states_[value];
     if (state.reg >= 0) return state.reg;
     const NativeValue& v = values_[value];
-    if (v.kind == NativeValue::kInvariant) {
-      const int reg = emit_.NewHoisted();
-      Assembler& to = reg < 0 ? body_ : emit_.hoisted();
-      state.hoisted = reg >= 0;
-      state.reg = state.hoisted ? reg : emit_.NewRegister();
-      to.Load(Gpr::kRcx, Gpr::kRsi, v.slot * 8);
-      to.Vector(x86::kLoad, reg < 0 ? emit_.Of(v.width) : emit_.Whole(v.width),
-                state.reg, 0, Address{Gpr::kRcx, /*indexed=*/false});
-      return state.reg;
-    }
+    if (v.kind == NativeValue::kInvariant) return LoadInvariant(v, state);
     state.reg = emit_.NewRegister();
     if (state.flags.reg >= 0) {
       emit_.Flags(state.reg, state.flags);
     } else if (v.kind == NativeValue::kBlock) {
-      LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
+      access_.LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
     } else {
       LoadElements(v, state.reg);
     }
+    return state.reg;
+  }
+
+  // Before the loop if a register is left, else in it.
+  int LoadInvariant(const NativeValue& v, State& state) {
+    const int reg = emit_.NewHoisted();
+    Assembler& to = reg < 0 ? body_ : emit_.hoisted();
+    state.hoisted = reg >= 0;
+    state.reg = state.hoisted ? reg : emit_.NewRegister();
+    to.Load(Gpr::kRcx, Gpr::kRsi, v.slot * 8);
+    const uint32_t width = words_ ? 2 : v.width;
+    const Lanes lanes = reg < 0 ? emit_.Of(width) : emit_.Whole(width);
+    to.Vector(words_ ? x86::kBroadcastWord : x86::kLoad, lanes, state.reg, 0,
+              Address{Gpr::kRcx, /*indexed=*/false});
     return state.reg;
   }
 
@@ -307,30 +241,7 @@ class Compiler {
   void LoadElements(const NativeValue& v, int reg) {
     const Source& source = *v.source;
     const Address at = At({0, &source}, source.iterator.item_size());
-    switch (source.dtype) {
-      case DType::kBool:
-      case DType::kU8:
-        return LoadNarrow(x86::kExtendU8, 1, reg, at);
-      case DType::kI8:
-        return LoadNarrow(x86::kExtendI8, 1, reg, at);
-      case DType::kU16:
-        return LoadNarrow(x86::kExtendU16, 2, reg, at);
-      case DType::kI16:
-        return LoadNarrow(x86::kExtendI16, 2, reg, at);
-      case DType::kF16: {
-        if (!v.moved) return LoadNarrow(x86::kFromF16, 2, reg, at);
-        LoadNarrow(x86::kExtendU16, 2, reg, at);
-        const int bits = emit_.NewRegister();
-        emit_.Copy(bits, reg);
-        emit_.FromF16(reg, bits);
-        return emit_.Free(bits);
-      }
-      case DType::kBF16:
-        LoadNarrow(x86::kExtendU16, 2, reg, at);
-        return emit_.Shift(x86::kLeft, 4, reg, reg, 16);
-      default:
-        return LoadWhole(v.width, reg, at);
-    }
+    access_.Load(source.dtype, v.moved, v.width, reg, at);
   }
 
   void StoreValue(const NativeValue& v, int value) {
@@ -338,47 +249,12 @@ class Compiler {
     const uint32_t item =
         v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
     const Address at = At({v.stored, nullptr}, item);
-    switch (v.stored_dtype) {
-      case DType::kBool: {
-        const int flag = emit_.NewRegister();
-        const Mask mask = emit_.NewMask(4);
-        emit_.Test(mask, reg);
-        emit_.Flags(flag, mask);
-        emit_.Free(mask);
-        if (emit_.lanes() == 1) {
-          body_.Vector(x86::kStoreByte, kShortest, flag, 0, at, 0);
-        } else {
-          StoreNarrow(1, flag, at);
-        }
-        return emit_.Free(flag);
-      }
-      case DType::kI8:
-      case DType::kU8:
-        return StoreNarrow(1, reg, at);
-      case DType::kI16:
-      case DType::kU16:
-        return StoreNarrow(2, reg, at);
-      case DType::kF16:
-        if (!v.moved) return StoreF16(reg, at);
-        [[fallthrough]];
-      case DType::kBF16: {
-        const int bits = emit_.NewRegister();
-        if (v.stored_dtype == DType::kF16) {
-          emit_.F16Bits(bits, reg);
-        } else {
-          emit_.Bf16Bits(bits, reg, v.moved);
-        }
-        StoreNarrow(2, bits, at);
-        return emit_.Free(bits);
-      }
-      default:
-        return StoreWhole(v.width, reg, at);
-    }
+    access_.Store(v.stored_dtype, v.moved, v.width, reg, at);
   }
 
   // Emits the code for one vector of all values.
   void Vector(bool tail) {
-    tail_ = tail;
+    access_.SetTail(tail);
     std::vector<State> before(values_.size());
     for (size_t k = 0; k < states_.size(); ++k) {
       if (states_[k].hoisted) before[k] = states_[k];
@@ -413,13 +289,15 @@ class Compiler {
     if (i.op == Opcode::kSelect) return Select(value);
     std::array<int, 3> r = {};
     for (int k = 0; k < 3; ++k) {
-      if (v.operands[k] >= 0) r[k] = Get(v.operands[k]);
+      if (v.operands[k] < 0 || (words_ && !WordEmitter::Reads(v, k))) continue;
+      r[k] = Get(v.operands[k]);
     }
     if (i.op >= Opcode::kEq && i.op <= Opcode::kGe) {
       return Compare(value, r[0], r[1]);
     }
     const int d = emit_.NewRegister();
     states_[value].reg = d;
+    if (words_) return words_->Compute(v, d, r[0], r[1], r[2]);
     emit_.Compute(i, d, r[0], r[1], r[2]);
   }
 
@@ -427,11 +305,15 @@ class Compiler {
   void Compare(int value, int a, int b) {
     State& state = states_[value];
     const Instruction& i = values_[value].instruction;
-    const uint32_t width = program::RegisterBytes(i.type);
+    const uint32_t width = words_ ? 2 : program::RegisterBytes(i.type);
     state.flags = emit_.KeepMask(width);
     const bool waits = state.flags.reg >= 0;
     if (!waits) state.flags = emit_.NewMask(width);
-    emit_.Compare(i, state.flags, a, b);
+    if (words_) {
+      words_->Compare(values_[value], state.flags, a, b);
+    } else {
+      emit_.Compare(i, state.flags, a, b);
+    }
     if (!waits) {
       Get(value);
       state.flags.reg = -1;
@@ -445,12 +327,12 @@ class Compiler {
     const bool tests = mask.reg < 0;
     if (tests) {
       const int flags = Get(flag);
-      mask = emit_.NewMask(4);
+      mask = emit_.NewMask(words_ ? 2 : 4);
       emit_.Test(mask, flags);
     }
     const int d = emit_.NewRegister();
     states_[value].reg = d;
-    emit_.Blend(values_[value].width, mask, d, n, y);
+    emit_.Blend(words_ ? 2 : values_[value].width, mask, d, n, y);
     if (tests) emit_.Free(mask);
   }
 
@@ -458,7 +340,8 @@ class Compiler {
   const bool exact_;
   VectorEmitter emit_;
   Assembler& body_;
-  bool tail_ = false;
+  ElementAccess access_;
+  std::optional<WordEmitter> words_;  // for lanes of 16 bits
   std::vector<Target> pointers_;
   std::vector<State> states_;
 };
@@ -467,6 +350,12 @@ class Compiler {
 
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count) {
+  if (kHasWords && count >= kFewForWords) {
+    if (auto ranges = WordRanges(values)) {
+      std::vector<uint8_t> code = Compiler(values, std::move(*ranges)).Run();
+      if (!code.empty()) return code;
+    }
+  }
   return Compiler(values, count).Run();
 }
 

@@ -48,7 +48,20 @@ constexpr VectorOp kShiftLeft{k0F38, k66, 0x47};
 constexpr VectorOp kShiftLogical{k0F38, k66, 0x45};
 constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};
 
+// On lanes of 16 bits.
+constexpr VectorOp kAddWord{k0F, k66, 0xfd}, kSubWord{k0F, k66, 0xf9};
+constexpr VectorOp kMulWord{k0F, k66, 0xd5};
+constexpr VectorOp kMulHighSignedWord{k0F, k66, 0xe5};
+constexpr VectorOp kMulHighUnsignedWord{k0F, k66, 0xe4};
+constexpr VectorOp kMaxSignedWord{k0F, k66, 0xee};
+constexpr VectorOp kMaxUnsignedWord{k0F38, k66, 0x3e};
+constexpr VectorOp kMinSignedWord{k0F, k66, 0xea};
+constexpr VectorOp kMinUnsignedWord{k0F38, k66, 0x3a};
+constexpr VectorOp kAbsWord{k0F38, k66, 0x1d};
+constexpr VectorOp kEqualWord{k0F, k66, 0x75}, kGreaterWord{k0F, k66, 0x65};
+
 // Shifts by an immediate: `reg` selects the kind, vvvv is the result.
+constexpr VectorOp kShift16{k0F, k66, 0x71};
 constexpr VectorOp kShift32{k0F, k66, 0x72}, kShift64{k0F, k66, 0x73, true};
 constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
 
@@ -65,6 +78,7 @@ constexpr VectorOp kGreater{k0F, k66, 0x66}, kGreaterWide{k0F38, k66, 0x37};
 // Selects rm where the top bit of the register in the immediate's upper half is
 // set and vvvv elsewhere.
 constexpr VectorOp kSelect{k0F3A, k66, 0x4a}, kSelectWide{k0F3A, k66, 0x4b};
+constexpr VectorOp kSelectByte{k0F3A, k66, 0x4c};
 constexpr VectorOp kAndNot{k0F, k66, 0xdf};  // ~vvvv & rm
 
 constexpr VectorOp kMove{k0F, k66, 0x6f};
@@ -74,6 +88,7 @@ constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
 constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
 constexpr VectorOp kStoreWord{k0F3A, k66, 0x15};
 constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // from a general register
+constexpr VectorOp kBroadcastWord{k0F38, k66, 0x79};
 constexpr VectorOp kBroadcastLow{k0F38, k66, 0x58};
 constexpr VectorOp kBroadcastLowWide{k0F38, k66, 0x59};
 
@@ -86,6 +101,8 @@ constexpr VectorOp kInterleave{k0F, k66, 0x62};
 
 // Conversion between elements and registers.
 constexpr VectorOp kExtendI8{k0F38, k66, 0x21}, kExtendU8{k0F38, k66, 0x31};
+constexpr VectorOp kExtendI8Word{k0F38, k66, 0x20};
+constexpr VectorOp kExtendU8Word{k0F38, k66, 0x30};
 constexpr VectorOp kExtendI16{k0F38, k66, 0x23}, kExtendU16{k0F38, k66, 0x33};
 constexpr VectorOp kExtendI32{k0F38, k66, 0x25}, kExtendU32{k0F38, k66, 0x35};
 constexpr VectorOp kCut8{k0F38, kF3, 0x31}, kCut16{k0F38, kF3, 0x33};

@@ -25,15 +25,16 @@ constexpr double kNativeShare = 0.3;
 
 class Maker {
  public:
-  Maker(std::span<const Instruction* const> instructions,
-        const std::vector<DType>& stored, bool whole, Plan& plan)
-      : instructions_(instructions),
+  Maker(const NumberedPlan& numbered, const std::vector<DType>& stored,
+        bool whole)
+      : instructions_(numbered.instructions),
+        first_constant_(numbered.first_constant),
         stored_(stored),
         whole_(whole),
-        plan_(plan),
-        elements_(plan.steps.size()),
-        fused_(plan.steps.size()),
-        stores_elements_(plan.outputs.size()) {}
+        plan_(numbered.plan),
+        elements_(plan_.steps.size()),
+        fused_(plan_.steps.size()),
+        stores_elements_(plan_.outputs.size()) {}
 
   void Run() {
     FuseLoads();
@@ -203,6 +204,9 @@ class Maker {
       }
       values.Compute(*instructions_[k], {operands, slots.size()}, step.d);
     }
+    for (size_t k = 0; k < values.values().size(); ++k) {
+      if (values[k].kind == NativeValue::kInvariant) Describe(values[k]);
+    }
     for (const auto& [slot, number] : values.in_slot()) {
       NativeValue& value = values[number];
       if (value.kind != NativeValue::kComputed) continue;
@@ -212,6 +216,20 @@ class Maker {
       value.moved = IsMoved(slot);
     }
     return values;
+  }
+
+  // Sets what is known about an invariant.
+  void Describe(NativeValue& invariant) const {
+    const size_t constant = size_t{invariant.slot} - first_constant_;
+    if (invariant.slot >= first_constant_ &&
+        constant < plan_.constants.size()) {
+      invariant.constant = plan_.constants[constant].bytes;
+    }
+    for (const Step& step : plan_.uniform_steps) {
+      if (step.fn == LoadUniform && step.d == invariant.slot) {
+        invariant.loaded_dtype = SourceOf(step).dtype;
+      }
+    }
   }
 
   bool IsMoved(uint16_t slot) const {
@@ -236,6 +254,7 @@ class Maker {
   }
 
   const std::span<const Instruction* const> instructions_;
+  const uint16_t first_constant_;
   const std::vector<DType>& stored_;
   const bool whole_;
   Plan& plan_;
@@ -255,9 +274,9 @@ class Maker {
 
 void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }
 
-void MakeNative(std::span<const Instruction* const> instructions,
-                const std::vector<DType>& stored, bool whole, Plan* plan) {
-  Maker(instructions, stored, whole, *plan).Run();
+void MakeNative(const NumberedPlan& numbered, const std::vector<DType>& stored,
+                bool whole) {
+  Maker(numbered, stored, whole).Run();
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

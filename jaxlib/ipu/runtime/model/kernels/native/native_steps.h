@@ -17,13 +17,20 @@ namespace ipu::model::IPU_SIMD_NS {
 // Plan::native.
 void RunNative(const Step& s, const Frame& f);
 
-// `instructions[k]` is what step k of the plan computes, null for sources.
+// A plan whose steps are numbered.
+struct NumberedPlan {
+  Plan& plan;
+  // What each step computes, null for sources.
+  std::span<const program::Instruction* const> instructions;
+  uint16_t first_constant;  // slot of the plan's first constant
+};
+
 // `stored[j]` is the element type of output j if it may be stored as dense
 // elements, otherwise kNone. `whole` promises that an iteration space that fits
 // into one block is never divided into smaller ones. Leaves the plan unchanged
 // if nothing can be compiled.
-void MakeNative(std::span<const program::Instruction* const> instructions,
-                const std::vector<DType>& stored, bool whole, Plan* plan);
+void MakeNative(const NumberedPlan& numbered, const std::vector<DType>& stored,
+                bool whole);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -26,6 +26,8 @@ struct NativeValue {
   uint32_t width;                      // bytes in a register
   uint16_t slot = 0;                   // kInvariant, kBlock
   const Source* source = nullptr;      // kElements
+  const char* constant = nullptr;      // kInvariant: its bits if they are known
+  DType loaded_dtype = DType::kNone;   // kInvariant: of the operand it holds
   program::Instruction instruction{};  // kComputed
   int operands[3] = {-1, -1, -1};      // kComputed: indices of values
   int last_use = -1;                   // the last value that reads this one

@@ -12,15 +12,21 @@ void VectorEmitter::Broadcast(uint32_t width, int d) {
   const bool wide = width == 8;
   hoisted_.Vector(x86::Wide(x86::kLoadLow, wide), {16}, d, 0,
                   static_cast<int>(Gpr::kRcx));
-  hoisted_.Vector(wide ? x86::kBroadcastLowWide : x86::kBroadcastLow,
+  hoisted_.Vector(width == 2 ? x86::kBroadcastWord
+                  : wide     ? x86::kBroadcastLowWide
+                             : x86::kBroadcastLow,
                   Whole(width), d, 0, d);
 }
 
 void VectorEmitter::Test(Mask mask, int flags) {
-  Op(x86::kMinUnsigned, 4, mask.reg, flags, One(4, false));
-  Op(x86::kEqual, 4, mask.reg, mask.reg, One(4, false));
+  const bool words = mask.width == 2;
+  const int one = Number(words ? 2 : 4, 1);
+  Op(words ? x86::kMinUnsignedWord : x86::kMinUnsigned, 4, mask.reg, flags,
+     one);
+  Op(words ? x86::kEqualWord : x86::kEqual, 4, mask.reg, mask.reg, one);
 }
 void VectorEmitter::Flags(int d, Mask mask) {
+  if (mask.width == 2) return Shift(x86::kLogicalRight, 2, d, mask.reg, 15);
   if (mask.width == 8) LowHalves(d, mask.reg);
   Shift(x86::kLogicalRight, 4, d, mask.width == 8 ? d : mask.reg, 31);
 }
@@ -34,8 +40,10 @@ void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
       LowHalves(lanes, mask.reg);
     }
   }
-  body_.Vector(width == 8 ? x86::kSelectWide : x86::kSelect, Of(width), d, no,
-               yes, lanes << 4);
+  const VectorOp select = width == 2   ? x86::kSelectByte
+                          : width == 8 ? x86::kSelectWide
+                                       : x86::kSelect;
+  body_.Vector(select, Of(width), d, no, yes, lanes << 4);
   if (lanes != mask.reg) Free(lanes);
 }
 
@@ -109,8 +117,15 @@ void VectorEmitter::Cut(int bytes, int d, int a) {
   Free(high);
 }
 
+void VectorEmitter::CutWords(int d, int a) {
+  Op(x86::kShuffleBytes, 2, d, a, Number(8, 0x0e0c'0a08'0604'0200));
+  body_.Vector(x86::kPermuteWide, Of(2), d, 0, d, 0x08);
+}
+
 void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
-  const VectorOp op = width == 8 ? x86::kShift64 : x86::kShift32;
+  const VectorOp op = width == 2   ? x86::kShift16
+                      : width == 8 ? x86::kShift64
+                                   : x86::kShift32;
   body_.Vector(op, Of(width), which, d, a, by);
 }
 void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {

@@ -90,6 +90,7 @@ class PlanBuilder {
   std::span<const program::Instruction* const> instructions() const {
     return instructions_;
   }
+  uint16_t first_constant() const { return SlotOf({Place::kConstant, 0}); }
   uint16_t SlotOf(Place place) const {
     return static_cast<uint16_t>(first_[place.kind] + place.index);
   }

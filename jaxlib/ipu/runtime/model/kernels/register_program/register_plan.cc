@@ -413,8 +413,8 @@ Status Planner::Run() {
                          " instructions has too many values at once");
   }
   FinishOutputs();
-  MakeNative(builder_.instructions(), StoredTypes(),
-             /*whole=*/context_.results != nullptr, &plan_);
+  MakeNative({plan_, builder_.instructions(), builder_.first_constant()},
+             StoredTypes(), /*whole=*/context_.results != nullptr);
   builder_.LayOut();
   return Status();
 }

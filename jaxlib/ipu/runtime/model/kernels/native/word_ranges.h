@@ -1,0 +1,49 @@
+// Which runs can be computed in lanes of 16 bits.
+//
+// Elements of 8 and 16 bits are computed in registers of 32. Lanes of 16 bits,
+// twice as many in a vector, are enough if no higher bit of a register is ever
+// needed. A lane always holds the low bits of its register. Sums, products and
+// bitwise operations need no more than these; divisions, comparisons and right
+// shifts need lanes that determine the value, which follows from its range.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_WORD_RANGES_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_WORD_RANGES_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// The values that an integer register may have, as numbers of its type.
+struct Range {
+  int64_t least, most;
+
+  // Whether a signed or an unsigned lane of 16 bits has the register's value.
+  bool FitsSigned() const { return least >= -0x8000 && most <= 0x7fff; }
+  bool FitsUnsigned() const { return least >= 0 && most <= 0xffff; }
+  bool Fits() const { return FitsSigned() || FitsUnsigned(); }
+  bool operator==(const Range&) const = default;
+};
+
+// The range of a register of 32 bits, read as another type.
+Range As(program::RegisterType type, Range range);
+
+// The bits of an invariant that is known when the program is loaded.
+std::optional<uint32_t> Constant(const NativeValue& value);
+
+// The divisor of a DIVIDE_BY or REMAINDER_BY; nothing if it is not known.
+std::optional<uint32_t> Divisor(std::span<const NativeValue> values,
+                                const NativeValue& division);
+
+// The range of each value of a run, or nothing if lanes of 16 bits are not
+// enough.
+std::optional<std::vector<Range>> WordRanges(
+    std::span<const NativeValue> values);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_WORD_RANGES_H_
