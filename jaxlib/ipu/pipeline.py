@@ -374,6 +374,7 @@ def _allocate(state: State, options: Options) -> None:
     builder, plan = _uncrowded(
       state, options, builder, _plan_memory(state, options)
     )
+  builder, plan = _with_less_code(state, options, builder, plan)
   if memory.overflows(builder, plan):
     # Nothing fits: keep the first, faster program.
     _go_back(state, first)
@@ -404,6 +405,31 @@ def _uncrowded(
     return builder, plan
   builder = _lower_once(state, options, replace(builder.choices, wide=False))
   return builder, _plan_memory(state, options)
+
+
+def _with_less_code(
+  state: State, options: Options, builder: Builder, plan: memory.MemoryPlan
+) -> tuple[Builder, memory.MemoryPlan]:
+  """Lowers with loops over serial steps, if there is more code than a tile can
+  hold and they have less."""
+  code = plan.code.executable.max(initial=0)
+  if (
+    code <= options.target.executable_bytes
+    or builder.used.steps == 1
+    or builder.choices.repeats
+    or memory.overflows(builder, plan)
+  ):
+    return builder, plan
+  before = copy.copy(state)
+  builder = _lower_once(state, options, replace(builder.choices, repeats=True))
+  looped = _plan_memory(state, options)
+  if looped.code.executable.max() < code and not (
+    memory.overflows(builder, looped)
+  ):
+    return builder, looped
+  _go_back(state, before)
+  assert before.builder is not None
+  return before.builder, plan
 
 
 def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
