@@ -364,6 +364,7 @@ def _allocate(state: State, options: Options) -> None:
   builder, first = state.builder, copy.copy(state)
   assert state.module is not None and builder is not None
   builder, plan = _uncrowded(state, options, builder, plan)
+  builder, plan = _with_less_code(state, options, builder, plan)
   target = options.target
   sram = target.num_tiles * target.bytes_per_tile
   # What follows takes less data, and mostly more code.
@@ -407,6 +408,24 @@ def _uncrowded(
     return builder, plan
   builder = _lower_once(state, options, replace(builder.choices, wide=False))
   return builder, _plan_memory(state, options)
+
+
+def _with_less_code(
+  state: State, options: Options, builder: Builder, plan: memory.MemoryPlan
+) -> tuple[Builder, memory.MemoryPlan]:
+  """Lowers with loops over serial steps, if there is more code than a tile can
+  hold and they have less."""
+  target = options.target
+  if memory.excess(target, plan).code <= 0 or builder.used.steps == 1:
+    return builder, plan
+  before = copy.copy(state)
+  builder = _lower_once(state, options, replace(builder.choices, repeats=True))
+  looped = _plan_memory(state, options)
+  if _rank(target, looped) < _rank(target, plan):
+    return builder, looped
+  _go_back(state, before)
+  assert before.builder is not None
+  return before.builder, plan
 
 
 def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:

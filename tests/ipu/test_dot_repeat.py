@@ -14,6 +14,7 @@ import pytest
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
 from jaxlib.ipu.check import interp
 from jaxlib.ipu.ops import _dot_split
 from jaxlib.ipu.plan import matmul
@@ -47,24 +48,29 @@ def in_steps(monkeypatch):
 
 
 @pytest.fixture
-def both(monkeypatch):
-  """Compiles a function with unrolled steps and with loops, and checks that
-  interpreter and engine compute the same bits."""
+def compiled(monkeypatch):
+  """Compiles a function with unrolled steps, and with loops."""
 
-  def compare(f, arguments, tiles):
-    states, results = [], []
+  def compile_both(f, arguments, tiles):
+    states = []
     for repeats in (False, True):
       choices = functools.partial(Choices, repeats=repeats)
       monkeypatch.setattr(pipeline, "Choices", choices)
       states.append(lowering_kit.phases(f, arguments, tiles))
-      data = states[-1].data
-      results += [
-        interp.run(data, arguments).outputs,
-        engine_kit.run(data, arguments).outputs,
-      ]
-    unrolled, _, looped, engine = results
-    for one, other in (unrolled, looped), (results[1], engine):
-      for x, y in zip(one, other, strict=True):
+    return states
+
+  return compile_both
+
+
+@pytest.fixture
+def both(compiled):
+  """Also checks that both compute the same bits, in interpreter and engine."""
+
+  def compare(f, arguments, tiles):
+    states = compiled(f, arguments, tiles)
+    for run in interp.run, engine_kit.run:
+      results = [run(s.data, arguments).outputs for s in states]
+      for x, y in zip(*results, strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
     return states
 
@@ -81,12 +87,14 @@ def _sample(dtype, *shape, key=0):
   return util.sample(np.float32, shape, low=-1, high=1, key=key).astype(dtype)
 
 
-@pytest.mark.parametrize("tiles", [1, 3, 16])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.int8])
+@pytest.mark.parametrize(
+  "dtype, tiles",
+  [(np.float32, 1), (np.float32, 16), (np.float16, 3), (np.int8, 16)],
+)
 def test_loops_compute_the_bits_of_unrolled_steps(in_steps, both, dtype, tiles):
   in_steps(1, 1, 5)
-  # Five steps of ten, nine or so terms: the last may be smaller.
-  for k, trips in (50, [5]), (48, [4]), (3, [3]):
+  # Five steps of ten terms, or the last is smaller; few steps are no loop.
+  for k, trips in (50, [5]), (48, [4]), (2, []):
     a, b = _sample(dtype, 37, k), _sample(dtype, k, 29, key=1)
     _, looped = both(jnp.matmul, [a, b], tiles)
     assert _loops(looped) == trips
@@ -122,15 +130,16 @@ def test_loops_over_channels_of_a_convolution(in_steps, both):
       x, k, (2, 1), "SAME", dimension_numbers=dims
     )
 
-  unrolled, looped = both(f, [x, k], 16)
-  assert _loops(looped)
-  before, after = (s.memory.code.exchange.max() for s in (unrolled, looped))
-  assert after < before
+  _, looped = both(f, [x, k], 16)
+  assert _loops(looped) == [4]
+  # Of four channels: windows would be copied in larger stacks.
+  sizes = {t.size for t in looped.builder.tensors if t.shape[:1] == (4,)}
+  assert sizes and max(sizes) <= 2 * 11 * 11 * 16
 
 
 def test_loops_for_each_part_of_a_result_in_a_users_loop(in_steps, both):
   in_steps(2, 1, 4)
-  a, b = _sample(np.float32, 12, 16), _sample(np.float32, 16, 16, key=1)
+  a, b = _sample(np.float32, 8, 16), _sample(np.float32, 16, 16, key=1)
   f = lambda a, b: lax.fori_loop(0, 3, lambda i, x: x @ b, a)
   _, looped = both(f, [a, b], 16)
   (body,) = [s.body for s in looped.builder.steps if isinstance(s, Repeat)]
@@ -138,31 +147,32 @@ def test_loops_for_each_part_of_a_result_in_a_users_loop(in_steps, both):
 
 
 def test_without_room_for_a_copy_there_are_several_loops(in_steps, both):
-  a, b = _sample(np.float32, 16, 96), _sample(np.float32, 96, 16, key=1)
-  in_steps(1, 1, 24, room=1 << 20)
+  a, b = _sample(np.float32, 16, 48), _sample(np.float32, 48, 16, key=1)
+  in_steps(1, 1, 12, room=1 << 20)
   _, whole = both(jnp.matmul, [a, b], 16)
-  in_steps(1, 1, 24, room=200)
+  in_steps(1, 1, 12, room=200)
   _, parts = both(jnp.matmul, [a, b], 16)
-  assert _loops(whole) == [24]
+  assert _loops(whole) == [12]
   loops = _loops(parts)
-  assert 1 < len(loops) <= matmul.MOST_LOOPS and sum(loops) == 24
+  assert 1 < len(loops) <= matmul.MOST_LOOPS and sum(loops) == 12
   stacks = [
     max(t.bytes for t in s.builder.tensors if len(t.shape) == 3)
     for s in (whole, parts)
   ]
-  assert stacks[1] < stacks[0] / 2
+  assert stacks[1] <= stacks[0] / 2
 
 
-def test_code_of_loops_does_not_grow_with_their_steps(in_steps, both):
+def test_code_of_loops_does_not_grow_with_their_steps(in_steps, compiled):
   a, b = _sample(np.float32, 64, 256), _sample(np.float32, 256, 64, key=1)
   codes = []
   for steps in (8, 32):
     in_steps(1, 1, steps, room=1 << 20)
-    states = both(jnp.matmul, [a, b], 16)
+    states = compiled(jnp.matmul, [a, b], 16)
     codes.append([int(s.memory.code.exchange.max()) for s in states])
   (few, looped), (many, still) = codes
-  assert many > 2.5 * few
-  assert still < 1.2 * looped < 0.7 * many
+  assert many > 2 * few
+  assert still < 1.25 * looped
+  assert still < many
 
 
 def test_a_product_of_two_thirds_of_the_sram_fits(ipu):
@@ -172,3 +182,23 @@ def test_a_product_of_two_thirds_of_the_sram_fits(ipu):
   assert costs["ipu peak tile bytes with gaps"] <= 624 * 1024
   assert costs["ipu executable tile bytes"] < 30_000
   assert 7168**3 / (1472 * 16) > 0.7 * costs["ipu cycles"]
+
+
+def test_steps_become_loops_if_their_code_does_not_fit(in_steps):
+  """It is not enough that a program's data fits."""
+  in_steps(1, 1, 32, room=1 << 20)
+  arguments = [util.spec(64, 256), util.spec(256, 64)]
+  tiles = machines.resolve("ipu2", 16)
+
+  def state(executable_bytes):
+    target = dataclasses.replace(tiles, executable_bytes=executable_bytes)
+    return lowering_kit.phases(
+      jnp.matmul, arguments, target, allow_out_of_memory=True
+    )
+
+  roomy = state(tiles.executable_bytes)
+  assert not _loops(roomy)
+  code = int(roomy.memory.code.executable.max())
+  tight = state(code - 1)
+  assert _loops(tight) == [32]
+  assert tight.memory.code.executable.max() < code

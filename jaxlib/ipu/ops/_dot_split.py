@@ -23,6 +23,7 @@ from jaxlib.ipu.plan import cost, cuts, matmul
 from jaxlib.ipu.plan.alternatives import Planned
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.choices import LEAST_TRIPS
 from jaxlib.ipu.tile.view import View, as_in_memory
 
 # A partition, and which operands have to be moved to it.
@@ -105,7 +106,7 @@ def choose(builder: Builder, product: Product) -> Choice:
   first, parts, partition = _partition(target, product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
   steps = plan.steps if found is None else matmul.ONE
-  repeats = builder.choices.repeats and steps.terms > 1
+  repeats = builder.choices.repeats and steps.terms >= LEAST_TRIPS
   builder.used.steps = max(builder.used.steps, steps.terms)
   room = target.bytes_for_products
   share = 1.0 if repeats else plan.tile_bytes / max(room, 1)

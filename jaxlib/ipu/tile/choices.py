@@ -13,14 +13,16 @@ from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.plan.alternatives import Planned
 
 # Loops of fewer iterations do not gain from another mapping of carried values,
-# which costs cycles before and after the loop. [G]
+# which costs cycles before and after the loop; and fewer serial steps have less
+# code than a loop. [G]
 LEAST_TRIPS = 3
 
 # Shares of the SRAM that products otherwise may use. [G]
 _SHARES = (3 / 4, 1 / 2, 1 / 4)
-# The same for products whose steps are loops: copies of operands take what
-# other blocks leave of a share. [G]
-_SHARES_OF_LOOPS = (1.0, 7 / 8, 3 / 4, 5 / 8, 1 / 2)
+# The same for loops over serial steps, which also have copies of operands. [G]
+_SHARES_OF_LOOPS = (1.0, 7 / 8, 3 / 4, 1 / 2)
+# If there are fewer serial steps, loops hardly save code. [G]
+_LEAST_STEPS = 8
 
 # By a loop's id and the index of a carried value.
 Carried = dict[tuple[int, int], Layout]
@@ -118,13 +120,12 @@ def _smaller(choices: Choices, used: Used) -> Iterator[Choices]:
     both.append(least)
     yield least
   shares = [share for share in _SHARES if share < used.products]
-  for share in shares:
-    for other in both:
-      yield dataclasses.replace(other, products=share)
-  if used.steps > 1:
-    for share in _SHARES_OF_LOOPS:
-      for other in both:
-        yield dataclasses.replace(other, products=share, repeats=True)
+  loops = _SHARES_OF_LOOPS if used.steps >= _LEAST_STEPS else ()
+  for share in sorted({*shares, *loops}, reverse=True):
+    for repeats in (False, True):
+      if share in (loops if repeats else shares):
+        for other in both:
+          yield dataclasses.replace(other, products=share, repeats=repeats)
   if used.indexes:
     frugal = dataclasses.replace(
       least, frugal=True, products=min(shares, default=1.0)
