@@ -17,7 +17,7 @@ import numpy as np
 from jaxlib.ipu import ops
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.emit import emit
-from jaxlib.ipu.ir import bytecode_strings, importer
+from jaxlib.ipu.ir import bytecode_strings, importer, stored_module
 from jaxlib.ipu.ir.detached_arrays import Arrays, Detached, detach
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.layout import Array
@@ -480,11 +480,11 @@ def _emit(state: State, options: Options) -> None:
   assert state.tiles is not None and state.memory is not None
   constants = state.builder.constants
   try:
-    code, omissions, more = importer.bytecode(
+    code, omissions, more = stored_module.bytecode(
       state.stablehlo, state.arrays, constants
     )
   except (ValueError, IndexError):  # of a form that is not known
-    code, omissions, more = importer.bytecode(
+    code, omissions, more = stored_module.bytecode(
       importer.parse(state.code), {}, constants
     )
   parts = state.partitioned

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import serialize_executable
 from jaxlib.ipu import pipeline, target
-from jaxlib.ipu.ir import detached_arrays, importer
+from jaxlib.ipu.ir import detached_arrays, importer, stored_module
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -269,7 +269,7 @@ def test_omissions(c):
   out = io.BytesIO()
   module.operation.write_bytecode(out)
   given = [b"", c.tobytes(), bytes(24)]
-  code, omissions, more = importer.bytecode(module, {}, given)
+  code, omissions, more = stored_module.bytecode(module, {}, given)
   assert [bytes(piece) for piece in more] == [(c + 1).tobytes()]
   data = b"".join([*given, *more])
   rest, parts = 0, []

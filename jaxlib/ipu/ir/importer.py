@@ -7,12 +7,8 @@ the nodes. Each operation reads its own attributes (`ops/`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import math
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +22,11 @@ from jaxlib.ipu.diagnostics import (
 from jaxlib.ipu.dtypes import (
   MLIR_NAME,
   NAME,
-  NUMPY,
   UNBUFFERED,
   DType,
-  type_text,
 )
 from jaxlib.ipu.ir import (
+  arguments,
   async_operations,
   bytecode_strings,
   canonical,
@@ -44,14 +39,11 @@ from jaxlib.ipu.ir.graph import (
   Graph,
   Module,
   Node,
-  Placement,
   Shape,
-  Signature,
   Value,
 )
 from jaxlib.ipu.ir.partitions import num_partitions
 from jaxlib.ipu.ir.refusals import instead_of, instead_of_type
-from jaxlib.ipu.location import resolve
 from jaxlib.ipu.program import schema
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
@@ -133,8 +125,8 @@ def import_module(
         value.node.location if value.node else None,
         "convert it inside the program",
       )
-  aliases, donors = _donations(main, signature)
-  placements = _placements(main, signature)
+  aliases, donors = arguments.donations(main, signature)
+  placements = arguments.placements(main, signature)
   for i, j in list(aliases) if placements else ():
     if placements.get((False, i)) != placements.get((True, j)):
       aliases.remove((i, j))  # their memory layouts differ
@@ -147,25 +139,9 @@ def import_module(
     signature,
     walk.dtypes,
     placements,
-    functools.partial(_names, main),
+    functools.partial(arguments.names, main),
     num_partitions(module.operation),
   )
-
-
-def _names(main: Any) -> tuple[list[str], list[str]]:
-  """Names of arguments and results, as in JAX: `params[0]['w']`."""
-  block = main.regions[0].blocks[0]
-  arguments = [
-    resolve(a.location).name or f"argument {i}"
-    for i, a in enumerate(block.arguments)
-  ]
-  results = []
-  if "res_attrs" in main.attributes:
-    for j, attributes in enumerate(main.attributes["res_attrs"]):
-      results.append(
-        _text(attributes, "jax.result_info", main.location) or f"result {j}"
-      )
-  return arguments, results
 
 
 def module_name(module: ir.Module) -> str:
@@ -174,155 +150,6 @@ def module_name(module: ir.Module) -> str:
   if "sym_name" in attributes:
     return ir.StringAttr(attributes["sym_name"]).value
   return "program"
-
-
-def _donations(
-  main: Any, signature: Signature
-) -> tuple[list[tuple[int, int]], list[int]]:
-  parameters, results = signature
-  aliases: list[tuple[int, int]] = []
-  donors: list[int] = []
-  if "arg_attrs" not in main.attributes:
-    return aliases, donors
-  for i, attributes in enumerate(main.attributes["arg_attrs"]):
-    if "tf.aliasing_output" in attributes:
-      alias = attributes["tf.aliasing_output"]
-      j = alias.value if isinstance(alias, ir.IntegerAttr) else -1
-      if (
-        not 0 <= j < len(results)
-        or any(j == other for _, other in aliases)
-        or _bytes(results[j]) != _bytes(parameters[i])
-      ):
-        raise invalid_argument(
-          f"argument {i} of @main, {type_text(*parameters[i])}, has "
-          f"tf.aliasing_output = {alias}, which is none of the {len(results)} "
-          "results of its size, or another argument's",
-          main.location,
-        )
-      aliases.append((i, j))
-    elif "jax.buffer_donor" in attributes:
-      donors.append(i)
-  return aliases, donors
-
-
-def _bytes(type_: tuple[Shape, DType]) -> int:
-  shape, dtype = type_
-  return math.prod(shape) * NUMPY[dtype].itemsize
-
-
-def _placements(
-  main: Any, signature: Signature
-) -> dict[tuple[bool, int], Placement]:
-  found = {}
-  for is_result, name in ((False, "arg_attrs"), (True, "res_attrs")):
-    if name not in main.attributes:
-      continue
-    for i, attributes in enumerate(main.attributes[name]):
-      rank = len(signature[is_result][i][0])
-      mode = _text(attributes, "mhlo.layout_mode", main.location)
-      order = _minor_to_major(mode or "default", rank, main.location)
-      kind = _text(attributes, "mhlo.memory_kind", main.location)
-      on_host = kind == "pinned_host"
-      if order or on_host:
-        found[is_result, i] = Placement(order, on_host)
-  return found
-
-
-def _text(attributes: Any, name: str, where: Any) -> str:
-  """A string among the attributes of an argument or a result; "" if there is
-  none of that name."""
-  if name not in attributes:
-    return ""
-  found = attributes[name]
-  if not isinstance(found, ir.StringAttr):
-    raise invalid_argument(f"{name} = {found}: expected a string", where)
-  return found.value
-
-
-def _minor_to_major(mode: str, rank: int, where: Any) -> tuple[int, ...]:
-  """Parses a layout as written by XLA, {0,1}; `default` and `auto` are
-  row-major."""
-  if mode in ("default", "auto"):
-    return ()
-  layout = re.fullmatch(r"\{([\d,]*)(:E\(\d+\))?\}", mode)
-  if layout is None:
-    raise unimplemented(
-      f"arrays of layout {mode}",
-      where,
-      "an IPU orders dimensions and has no tiled layouts: "
-      "jax.experimental.layout.Layout(major_to_minor)",
-    )
-  order = tuple(int(d) for d in layout[1].split(",") if d)
-  if sorted(order) != list(range(rank)):
-    raise invalid_argument(
-      f"layout {mode} of an array of {rank} dimensions: expected each of them "
-      "once",
-      where,
-    )
-  return () if order == tuple(range(rank))[::-1] else order
-
-
-def bytecode(
-  module: ir.Module,
-  arrays: detached_arrays.Arrays,
-  constants: Sequence[Bytes],
-) -> tuple[bytes, list[schema.Omission], list[Bytes]]:
-  """The canonical module as MLIR bytecode, without locations and large arrays.
-  Those that are not among a program's `constants` as they are have to follow
-  them: they are returned too.
-
-  Args:
-    module: the module.
-    arrays: those that it has marks of.
-    constants: the pieces of the program's constants.
-
-  Raises:
-    ValueError, IndexError: the arrays cannot be put into it.
-  """
-  out = io.BytesIO()
-  module.operation.write_bytecode(out)
-  if not arrays and all(len(c) < _LARGE for c in constants):
-    return out.getvalue(), [], []
-  pieces: Sequence[Bytes] = [out.getbuffer()]
-  with contextlib.nullcontext() if arrays else _left_as_it_is:
-    pieces = detached_arrays.attach(pieces[0], arrays, _LARGE)
-  known: dict[tuple[int, bytes], list[tuple[int, Bytes]]] = {}
-  address = 0
-  for constant in constants:
-    known.setdefault(_start(constant), []).append((address, constant))
-    address += len(constant)
-  kept: list[Bytes] = []
-  more: list[Bytes] = []
-  omissions, position = [], 0
-  for piece in pieces:
-    if len(piece) >= _LARGE:
-      same = (a for a, c in known.get(_start(piece), ()) if _equal(piece, c))
-      if (found := next(same, None)) is None:
-        found = address
-        more.append(piece)
-        address += len(piece)
-      omissions.append(schema.Omission(position, found, len(piece)))
-    else:
-      kept.append(piece)
-      position += len(piece)
-  return b"".join(kept), omissions, more
-
-
-# Bytecode that is not understood is stored whole.
-_left_as_it_is = contextlib.suppress(ValueError, IndexError)
-
-
-def _start(piece: Bytes) -> tuple[int, bytes]:
-  return len(piece), bytes(piece[:64])
-
-
-def _equal(a: Bytes, b: Bytes) -> bool:
-  """Whether the bytes, of which there are as many, are equal."""
-  x, y = np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8)
-  return x.ctypes.data == y.ctypes.data or all(
-    np.array_equal(x[i : i + _STEP], y[i : i + _STEP])
-    for i in range(0, x.size, _STEP)
-  )
 
 
 class _Importer:
@@ -452,9 +279,6 @@ class _Importer:
     return known
 
 
-# Bytes of a constant that are worth an `Omission`, and that are compared at
-# once; both a guess. Smaller ones take little in a report's module.
-_LARGE, _STEP = 1 << 12, 1 << 20
 # A limit of how deep regions may be nested: the decoder of programs allows for
 # twice as many records within each other, and stacks of threads are small.
 _MOST_NESTED = 90
