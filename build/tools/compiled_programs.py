@@ -24,7 +24,7 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.program import container, schema
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 
 DIGESTS = "JAX_IPU_DIGESTS"
 
@@ -152,6 +152,8 @@ def _text(code: bytes | memoryview) -> str:
   try:
     with ir.Context() as context:
       stablehlo.register_dialect(context)
+      sdy.register_dialect(context)
+      mhlo.register_mhlo_dialect(context)
       module = stablehlo.deserialize_portable_artifact(context, bytes(code))
       return str(module.operation.get_asm(large_elements_limit=64))
   except (ir.MLIRError, ValueError):

@@ -9,8 +9,10 @@ import lowering_kit
 import numpy as np
 import pytest
 
+import jax
 import jax.numpy as jnp
 from jaxlib.ipu import pipeline
+from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import dot
 from jaxlib.ipu.diagnostics import CompileError
 
@@ -79,6 +81,28 @@ def test_other_programs_are_listed(record, same_programs, capsys):
   fewer_tiles = record("fewer", jnp.sin, tiles=2)
   assert same_programs.main(["compare", after, fewer_tiles]) == 1
   assert "0 of 0 programs are equal" in capsys.readouterr().out
+
+
+@pytest.mark.ipu_only
+def test_keys_do_not_depend_on_where_sources_are(ipu, programs, monkeypatch):
+  """JAX's modules, unlike those of `record`, have the dialect `sdy`."""
+  codes, compile_module = [], pipeline.compile_module
+
+  def compile_and_keep(code, options):
+    codes.append(bytes(code))
+    return compile_module(code, options)
+
+  monkeypatch.setattr(pipeline, "compile_module", compile_and_keep)
+  x = jax.device_put(np.ones((4, 3), np.float32), ipu)
+  # Modules that differ in their locations alone are compiled once.
+  for folder, tiles in (("/here", 8), ("/there", 9)):
+    there = {"jnp": jnp}
+    source = "def f(x):\n  return jnp.sin(x) @ x.T"
+    exec(compile(source, f"{folder}/source.py", "exec"), there)
+    jax.jit(there["f"]).lower(x).compile({"ipu_num_tiles": tiles})
+  options = pipeline.Options(target=machines.resolve("ipu2"))
+  here, there = (programs.Recorder()._key(code, options) for code in codes)
+  assert codes[0] != codes[1] and here == there
 
 
 def test_errors_are_recorded(programs):

@@ -30,7 +30,7 @@ from jaxlib.ipu.tile import text, totals
 from jaxlib.ipu.tile.control_flow import Repeat
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import accesses, walk
-from jaxlib.ipu.tile_passes import assembled, coalesce
+from jaxlib.ipu.tile_passes import assembled, coalesce, equal_steps
 
 ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
@@ -174,6 +174,31 @@ def test_a_new_kind_of_step_needs_no_other_change():
   assert memory.tile_code(program).total.max() > 0
   with pytest.raises(CompileError, match="a Wait cannot be emitted"):
     steps[1].record(kit.target, lambda layout: 0)  # an engine has to know it
+
+
+# --- Equality ---------------------------------------------------------------
+
+
+# What makes steps different: they cannot share a function's code. A new field
+# is put here, or in `equal_steps._BESIDE`.
+COMPARED = """
+moves
+fields shape partition operands results epilogue
+tensor to_device source destination index target attributes aliases
+count body condition predicate selector branches function
+kind reduction groups sources feed valid
+""".split()
+
+
+def test_each_field_is_compared_or_is_not():
+  fields = {
+    field.name
+    for kind in (Step, *subclasses(Step))
+    if kind.__module__.startswith("jaxlib.")
+    for field in dataclasses.fields(kind)
+  }
+  assert not equal_steps._BESIDE & {*COMPARED}
+  assert fields == equal_steps._BESIDE | {*COMPARED}
 
 
 # --- Text -------------------------------------------------------------------

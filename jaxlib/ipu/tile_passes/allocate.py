@@ -4,45 +4,30 @@
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import heapq
 
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.tensor import TensorInfo
-from jaxlib.ipu.tile_passes.lifetimes import Interval, lifetimes, union
+from jaxlib.ipu.tile_passes.coalesce import Storage
+from jaxlib.ipu.tile_passes.lifetimes import lifetimes, union
 
 ALIGNMENT = 64
-
-
-@dataclasses.dataclass(slots=True)
-class _Storage:
-  """Roots that share an address.
-
-  Attributes:
-    roots: their numbers.
-    intervals: when any of them is live: closed, ascending.
-    bytes: of each of them.
-  """
-
-  roots: list[int]
-  intervals: list[Interval]
-  bytes: int
 
 
 def run(program: TileProgram) -> None:
   """Sets the addresses of all arena roots, and the arena's bytes."""
   tensors = program.tensors
   line, _ = lifetimes(program)
-  shared: dict[int, _Storage] = {}
-  storage: dict[int, _Storage] = {}  # by root
+  shared: dict[int, Storage] = {}
+  storage: dict[int, Storage] = {}  # by root
   for root, intervals in line.intervals.items():
     info = tensors[root]
     if info.space not in (schema.ARENA, schema.HOST):
       continue
     one = shared.setdefault(
       root if info.storage < 0 else info.storage,
-      _Storage([], [], max(info.bytes, 1)),
+      Storage([], [], max(info.bytes, 1)),
     )
     one.roots.append(root)
     one.intervals = union(one.intervals, intervals)
@@ -56,7 +41,7 @@ def run(program: TileProgram) -> None:
   program.arena_bytes = _assign([*shared.values()], tensors)
 
 
-def _assign(found: list[_Storage], tensors: list[TensorInfo]) -> int:
+def _assign(found: list[Storage], tensors: list[TensorInfo]) -> int:
   """Best fit in order of birth. A storage takes its address from the beginning
   of its first interval to the end of its last; returns the arena's bytes.
 

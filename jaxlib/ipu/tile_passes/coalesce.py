@@ -22,20 +22,21 @@ from jaxlib.ipu.tile_passes.lifetimes import (
 
 
 @dataclasses.dataclass(slots=True)
-class _Storage:
+class Storage:
   """Roots that share an address.
 
   Attributes:
     roots: their numbers.
     intervals: when any of them is live: closed, ascending.
     bytes: of each of them.
-    result: the root that is a result, if any: its address is the caller's.
+    result: while copies are coalesced, the root that is a result, if any: its
+      address is the caller's.
   """
 
   roots: list[int]
   intervals: list[Interval]
   bytes: int
-  result: TensorInfo | None
+  result: TensorInfo | None = None
 
 
 def run(program: TileProgram) -> None:
@@ -50,11 +51,11 @@ def run(program: TileProgram) -> None:
     if info.space == schema.RESULT and number not in results:
       info.space, info.address = schema.ARENA, 0
   line, reserved = lifetimes(program)
-  storage: dict[int, _Storage] = {}
+  storage: dict[int, Storage] = {}
   for root, intervals in line.intervals.items():
     info = tensors[root]
     if info.space in (schema.ARENA, schema.RESULT, schema.HOST):
-      storage[root] = _Storage(
+      storage[root] = Storage(
         [root],
         union(intervals, reserved.get(root, [])),
         max(info.bytes, 1),

@@ -296,10 +296,10 @@ def _own_regions(place: Place) -> Sequence[Region]:
   return place.step.regions
 
 
-# What equal steps may differ in, or what follows from the rest.
+# Fields that equal steps may differ in, or that follow from the others.
 _BESIDE = frozenset(
   "location own buffers origins operation has_effect time staying within packed"
-  " hints passed freed kept".split()
+  " hints passed".split()
 )
 
 
