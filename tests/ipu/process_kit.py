@@ -81,6 +81,12 @@ class Processes:
       ended.append(Ran(self.running[i].returncode, output, errors))
     return ended
 
+  def line(self, which: int) -> str:
+    """The next line that a process prints; blocks until there is one."""
+    output = self.running[which].stdout
+    assert output is not None
+    return output.readline()
+
   def end(self) -> None:
     """Kills what still runs."""
     for process in self.running:

@@ -6,6 +6,8 @@ of one process that has all of them.
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import process_kit
 import pytest
@@ -136,21 +138,37 @@ os._exit(0)
 TOTAL = "total(x).block_until_ready()"
 
 
-@pytest.mark.parametrize(
-  "signal, expected",
-  [
-    ("SIGKILL", "process 1 has ended or its connection is broken"),
-    ("SIGSTOP", "process 1 (partition 1) did not answer process 0 within 3 s"),
-  ],
-)
-def test_a_process_that_dies_or_hangs_is_named(signal, expected):
-  code = LOOP.format(one=f"os.kill(os.getpid(), signal.{signal})", others=TOTAL)
-  with process_kit.started(code, 2, JAX_IPU_COLLECTIVE_TIMEOUT="3") as two:
+def test_a_process_that_dies_is_named():
+  code = LOOP.format(one="os.kill(os.getpid(), signal.SIGKILL)", others=TOTAL)
+  with process_kit.started(code, 2) as two:
     (ran,) = two.wait([0])
-  assert expected in ran.output, ran.errors
-  if signal == "SIGSTOP":
-    assert "program jit__lambda_ in psum" in ran.output
-    assert "JAX_IPU_COLLECTIVE_TIMEOUT" in ran.output
+  assert "process 1 has ended or its connection is broken" in ran.output, ran
+
+
+HANG = """
+if process == 1:
+  os.kill(os.getpid(), signal.SIGSTOP)
+try:
+  total(x).block_until_ready()
+except Exception as error:
+  print(" ".join(str(error).split()), flush=True)
+"""
+
+
+def test_a_process_that_hangs_is_named_and_may_go_on():
+  code = LOOP.replace("try:", HANG + "try:", 1).format(
+    one="print(np.asarray(total(x)).tolist())",
+    others="print(np.asarray(total(x)).tolist())",
+  )
+  with process_kit.started(code, 2, JAX_IPU_COLLECTIVE_TIMEOUT="8") as two:
+    said = two.line(0)
+    two.running[1].send_signal(signal.SIGCONT)
+    ran = two.wait()
+  late = "process 1 (partition 1) did not answer process 0 within 8 s"
+  assert late in said
+  assert "in psum" in said and "JAX_IPU_COLLECTIVE_TIMEOUT" in said
+  for one in ran:
+    assert "[[2.0, 2.0]]" in one.output, one
 
 
 CALLBACK = """
@@ -185,24 +203,6 @@ def test_processes_that_run_different_programs():
   said = first.output + second.output
   assert "processes do not run the same" in said, (first, second)
   assert "psum" in said and "pmax" in said
-
-
-AGAIN = """
-import time
-if process == 1:
-  time.sleep(4)
-try:
-  total(x).block_until_ready()
-except Exception:
-  print(np.asarray(total(x)).tolist())
-"""
-
-
-def test_errors_leave_processes_usable():
-  code = LOOP.replace("try:", AGAIN + "try:").format(one="pass", others="pass")
-  with process_kit.started(code, 2, JAX_IPU_COLLECTIVE_TIMEOUT="3") as two:
-    for ran in two.wait():
-      assert ran.output.startswith("[[2.0, 2.0]]"), ran
 
 
 START = """

@@ -285,11 +285,6 @@ PROCESSES = [
     "jax.numpy.ones(3)",
     "invalid JAX_IPU_DEVICE_COUNT='0': expected an integer from 1 to",
   ),
-  (
-    {"JAX_PLATFORMS": "ipu,cpu"},
-    "jax.distributed.initialize('localhost:18765', 1, 0); jax.devices()",
-    "leave out jax.distributed.initialize()",
-  ),
 ]
 
 

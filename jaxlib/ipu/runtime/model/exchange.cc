@@ -7,8 +7,6 @@
 namespace ipu::model {
 namespace {
 
-constexpr Code kDeadlineExceeded{4};
-
 std::string TagOf(std::span<const uint32_t> group, uint64_t number) {
   std::string tag;
   for (const uint32_t member : group) tag += std::to_string(member) + ',';
@@ -134,7 +132,7 @@ Status Exchange::Check(int process, const ProcessRun::Message& message) const {
 
 Status Exchange::TookTooLong(int process) const {
   return Status(
-      kDeadlineExceeded,
+      Code::kDeadlineExceeded,
       "process " + std::to_string(process) + " (" +
           TextOf(others_.at(process).partitions) + ") did not answer process " +
           std::to_string(run_.process()) + " within " +

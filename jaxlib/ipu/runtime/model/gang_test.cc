@@ -374,7 +374,7 @@ TEST(ProcessesTest, AProcessThatEndsEarlierFailsTheOther) {
 TEST(ProcessesTest, AProcessThatDoesNotAnswerIsNamed) {
   const Ran ran = RunOn(Loop({5, 5}), {{5}, {5}}, 1, Way::kInProcesses,
                         /*processes=*/1);
-  EXPECT_EQ(static_cast<int>(ran.status.code()), 4);  // DEADLINE_EXCEEDED
+  EXPECT_EQ(ran.status.code(), Code::kDeadlineExceeded);
   for (const char* part :
        {"process 1 (partition 1) did not answer process 0 within 50 ms",
         "program test in psum (all_reduce) over {0,1}", "train.py:31"}) {

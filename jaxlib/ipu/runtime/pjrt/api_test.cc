@@ -87,6 +87,44 @@ void AddMachine(NamedValues* options) {
   options->Add("version", "ipu2");
 }
 
+// Makes the client of the second of three processes, with 1, 2 and 3 devices.
+TEST(ClientOptionsTest, DevicesOfAllProcessesAreNumberedInTheirOrder) {
+  NamedValues values;
+  AddMachine(&values);
+  values.Add("clock_hz", int64_t{100});
+  values.Add("node_id", int64_t{1});
+  values.Add("num_nodes", int64_t{3});
+  values.Add("device_counts", std::vector<int64_t>{1, 2, 3});
+  auto options = ParseClientOptions(values.data(), values.size());
+  ASSERT_TRUE(options.ok()) << options.status().message();
+  const PJRT_Client client(std::move(*options), nullptr);
+  ASSERT_EQ(client.devices.size(), 6);
+  EXPECT_EQ(client.local_devices,
+            (std::vector<PJRT_Device*>{client.devices[1], client.devices[2]}));
+  EXPECT_EQ(client.memories.size(), 4);
+  EXPECT_EQ(client.devices[2]->hardware_id, 2);
+  EXPECT_EQ(client.devices[3]->description.process_index, 2);
+  EXPECT_FALSE(client.devices[3]->is_local);
+  EXPECT_EQ(client.devices[3]->description.text,
+            "IpuDevice(id=3, process_index=2, num_tiles=8, version=ipu2)");
+}
+
+TEST(ClientOptionsTest, ProcessesNeedTheNumbersOfTheirDevices) {
+  for (const std::vector<int64_t>& counts :
+       {std::vector<int64_t>{}, {2}, {1, 1}, {0, 2}}) {
+    NamedValues values;
+    AddMachine(&values);
+    values.Add("clock_hz", int64_t{100});
+    values.Add("node_id", int64_t{1});
+    values.Add("num_nodes", int64_t{2});
+    if (!counts.empty()) values.Add("device_counts", counts);
+    const auto options = ParseClientOptions(values.data(), values.size());
+    EXPECT_EQ(options.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(options.status().message().find("device_counts"),
+              std::string::npos);
+  }
+}
+
 TEST(ClientOptionsTest, TypedValuesAndStringsAreEquivalent) {
   NamedValues typed, spelled;
   AddMachine(&typed);

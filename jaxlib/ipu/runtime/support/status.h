@@ -18,6 +18,7 @@ enum class Code : int {
   kCancelled = 1,
   kUnknown = 2,
   kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
   kNotFound = 5,
   kResourceExhausted = 8,
   kFailedPrecondition = 9,
