@@ -77,7 +77,8 @@ class Options:
       one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
     code_budget: bytes of executable code on the fullest tile above which
-      repeated steps become functions; None: those that can hold code.
+      repeated steps become functions and serial ones loops; None: those that
+      can hold code.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
     report: a folder for the program's report; None: no report.
@@ -410,11 +411,14 @@ def _uncrowded(
 def _with_less_code(
   state: State, options: Options, builder: Builder, plan: memory.MemoryPlan
 ) -> tuple[Builder, memory.MemoryPlan]:
-  """Lowers with loops over serial steps, if there is more code than a tile can
-  hold and they have less."""
+  """Lowers with loops over serial steps, if there is more code than asked for
+  and they have less."""
   code = plan.code.executable.max(initial=0)
+  budget = options.code_budget
+  if budget is None:
+    budget = options.target.executable_bytes
   if (
-    code <= options.target.executable_bytes
+    code <= budget
     or builder.used.steps == 1
     or builder.choices.repeats
     or memory.overflows(builder, plan)
