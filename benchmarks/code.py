@@ -1,4 +1,5 @@
-"""Code of programs with repeats, with and without outlining (docs/code.md).
+"""Code of programs with repeats or serial steps, with and without outlining and
+loops (docs/code.md).
 
 python -m benchmarks --code                   writes the page (minutes)
 python -m benchmarks --code --filter layers   prints some of its rows
@@ -6,10 +7,11 @@ python -m benchmarks --code --filter layers   prints some of its rows
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
+from benchmarks.resnet import resnet50
+from jaxlib.ipu import pipeline
 
 PAGE = Path(__file__).parents[1] / "ipu" / "docs" / "code.md"
 # More than any program has.
@@ -28,7 +32,8 @@ _HEAD = """# Code
 
 Executable code of the fullest tile of a GC200, its SRAM at its peak, cycles of
 a run and seconds of compilation, before and after steps that repeat became
-functions (see *Outlining* in [internals.md](internals.md)).
+functions (see *Outlining* in [internals.md](internals.md)) and serial steps
+loops (*Matrix products*, there).
 [code.py](../../benchmarks/code.py) has the programs and the budgets that they
 ask for; a tile can hold 212,992 bytes of code.
 """
@@ -153,6 +158,20 @@ def _norm(p: Any, number: int, x: Any) -> Any:
   return (x * p[f"scale {number}"] + p[f"bias {number}"]).astype(np.float16)
 
 
+def product(n: int, dtype: Any) -> Program:
+  """Square matrices. All the code that a tile can hold is allowed."""
+  square = jax.ShapeDtypeStruct((n, n), dtype)
+  return Program(
+    function=lambda x, y: x @ y, arguments=[square, square], budget=212_992
+  )
+
+
+def resnet(batch: int, budget: int) -> Program:
+  """ResNet-50 in f16."""
+  function, arguments = resnet50(batch)
+  return Program(function=function, arguments=arguments, budget=budget)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
   "2,000 operations": lambda: operations(2_000),
   "10,000 operations": lambda: operations(10_000),
@@ -160,6 +179,12 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
   "BERT-base, 1 of 12 layers": lambda: layers(1, 384, 768, 12),
   "BERT-base, 12 layers": lambda: layers(12, 384, 768, 12),
   "BERT-base, 24 layers": lambda: layers(24, 384, 768, 12),
+  "f32 product, 7168^2": lambda: product(7168, np.float32),
+  "f16 product, 9216^2": lambda: product(9216, np.float16),
+  "ResNet-50, batch 1": lambda: resnet(1, 100_000),
+  "ResNet-50, batch 16": lambda: resnet(16, 150_000),
+  "ResNet-50, batch 32": lambda: resnet(32, 200_000),
+  "ResNet-50, batch 64": lambda: resnet(64, 212_992),
 }
 # The same in small, which a test compiles.
 SMALL: dict[str, Callable[[], Program]] = {
@@ -176,18 +201,30 @@ def figures(
   program: Program, device: jax.Device, budget: int | None = None
 ) -> Row:
   """Compiles a program twice."""
-  found = [
-    _compiled(program, device, limit)
-    for limit in (_UNLIMITED, program.budget if budget is None else budget)
-  ]
+  with _unrolled():
+    without = _compiled(program, device, _UNLIMITED)
+  budget = program.budget if budget is None else budget
+  outlined = _compiled(program, device, budget)
   names = (
     "ipu executable tile bytes",
     "ipu peak tile bytes",
     "ipu cycles",
     "seconds",
   )
-  without, outlined = found
   return Row(*((without[name], outlined[name]) for name in names))
+
+
+@contextlib.contextmanager
+def _unrolled() -> Iterator[None]:
+  """A context in which serial steps are not compiled to loops."""
+  before = pipeline.smaller
+  pipeline.smaller = lambda choices, used: (
+    c for c in before(choices, used) if not c.repeats
+  )
+  try:
+    yield
+  finally:
+    pipeline.smaller = before
 
 
 def _compiled(

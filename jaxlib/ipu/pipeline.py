@@ -80,7 +80,8 @@ class Options:
       one device.
     allow_out_of_memory: compile programs that do not fit the SRAM.
     code_budget: bytes of executable code on the fullest tile above which
-      repeated steps become functions; None: those with which a program fits.
+      repeated steps become functions and serial ones loops; None: those with
+      which a program fits.
     stop_after: the last phase to run; None runs all.
     dump: a folder for each phase's result as text; None: no dumps.
     report: a folder for the program's report; None: no report.
@@ -413,10 +414,10 @@ def _uncrowded(
 def _with_less_code(
   state: State, options: Options, builder: Builder, plan: memory.MemoryPlan
 ) -> tuple[Builder, memory.MemoryPlan]:
-  """Lowers with loops over serial steps, if there is more code than a tile can
-  hold and they have less."""
-  target = options.target
-  if memory.excess(target, plan).code <= 0 or builder.used.steps == 1:
+  """Lowers with loops over serial steps, if there is more code than there may
+  be and they have less."""
+  target, room = options.target, _code_room(options, plan)
+  if (plan.code.executable <= room).all() or builder.used.steps == 1:
     return builder, plan
   before = copy.copy(state)
   builder = _lower_once(state, options, replace(builder.choices, repeats=True))

@@ -189,16 +189,13 @@ def test_steps_become_loops_if_their_code_does_not_fit(in_steps):
   in_steps(1, 1, 32, room=1 << 20)
   arguments = [util.spec(64, 256), util.spec(256, 64)]
   tiles = machines.resolve("ipu2", 16)
-
-  def state(executable_bytes):
-    target = dataclasses.replace(tiles, executable_bytes=executable_bytes)
-    return lowering_kit.phases(
-      jnp.matmul, arguments, target, allow_out_of_memory=True
-    )
-
-  roomy = state(tiles.executable_bytes)
+  roomy = lowering_kit.phases(jnp.matmul, arguments, tiles)
   assert not _loops(roomy)
   code = int(roomy.memory.code.executable.max())
-  tight = state(code - 1)
-  assert _loops(tight) == [32]
-  assert tight.memory.code.executable.max() < code
+  smaller = dataclasses.replace(tiles, executable_bytes=code - 1)
+  for target, budget in (smaller, None), (tiles, code - 1):
+    tight = lowering_kit.phases(
+      jnp.matmul, arguments, target, code_budget=budget
+    )
+    assert _loops(tight) == [32]
+    assert tight.memory.code.executable.max() < code
