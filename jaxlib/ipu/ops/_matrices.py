@@ -258,13 +258,13 @@ def _complex_inverse(e: Emitter, lower: Value, unit: bool) -> Value:
   lower = e.select(e.compare(r, c, "GT"), lower, 0)
   x, y = e.real(lower), e.imag(lower)
 
-  def row_words(values: Sequence[Value], shape: Sequence[int]) -> Value:
-    """Values [..., n, n] beside one another as columns of a last dimension."""
+  def interleaved(values: Sequence[Value], shape: Sequence[int]) -> Value:
+    """Values [..., n, n] joined along a new last dimension, as this shape."""
     values = [e.reshape(v, (*v.shape, 1)) for v in values]
     return e.reshape(e.concatenate(values, rank + 2), shape)
 
   rows = [
-    row_words(v, (*batch, n, 1, 2 * n)) for v in ((x, e.negate(y)), (y, x))
+    interleaved(v, (*batch, n, 1, 2 * n)) for v in ((x, e.negate(y)), (y, x))
   ]
   real = e.reshape(e.concatenate(rows, rank + 1), (*batch, 2 * n, 2 * n))
   real = lower_inverse(e, real, unit=True)
@@ -336,7 +336,8 @@ def solve_lower(
 
 
 def _complete(e: Emitter, block: Value, size: int, extra: int) -> Value:
-  """A smaller block, extended by an identity on the diagonal."""
+  """A block [..., size - extra, size - extra] as one of `size`: the added
+  diagonal is one, everything else that is added zero."""
   rank = len(block.shape)
   high = [0] * (rank - 2) + [extra, extra]
   padded = e.pad(block, 0, [0] * rank, high)

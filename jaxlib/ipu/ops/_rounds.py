@@ -61,8 +61,9 @@ class Made(NamedTuple):
   dim: int
 
 
-# Adds a round's steps to the program: its parts of what is cut, its start index
-# (None: that of the whole), its size -> its part of the result.
+# Adds a round's steps to the program, given the round's parts of the views that
+# are cut, its start index (None for that of the whole) and its size. Returns
+# the round's part of the result, if there is a result.
 Round = Callable[[Sequence[View], View | None, int], View | None]
 
 

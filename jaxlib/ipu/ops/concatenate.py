@@ -57,7 +57,9 @@ def _concatenate(builder: Builder, node: Node) -> None:
 def _beside(
   view: View, info: TensorInfo, dimension: int, result: TensorInfo
 ) -> Layout | None:
-  """The mapping of all parts, side by side on the tiles that have one."""
+  """The mapping of the result in which the part `view` stays in place, and the
+  other parts are on the same tiles. None if the part's own mapping cuts the
+  dimension, or would leave too much of the result on one tile."""
   found = aligned(view, info) if view.size else None
   groups = None if found is None else refine(found.factors, view.shape)
   if found is None or groups is None:

@@ -114,15 +114,17 @@ def _iteration(
       > _LEAST_SHARE
       * totals(builder.target, builder.steps, builder.tensors).cycles
     ):
-      _wish(builder, node, roots, results)
+      _note_mappings(builder, node, roots, results)
   builder.copy_to(pairs)
   return builder.leave()
 
 
-def _wish(
+def _note_mappings(
   builder: Builder, node: Node, roots: dict[int, View], results: list[View]
 ) -> None:
-  """Records the mappings in which an iteration leaves carried values."""
+  """Records the mappings in which an iteration has computed its carried values,
+  where these are not the ones in which the loop carries them. The program may
+  be lowered again with them (tile/choices.py)."""
   for i, root in roots.items():
     view = results[i]
     made = builder.tensors[view.root]

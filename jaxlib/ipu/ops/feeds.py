@@ -22,7 +22,8 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.feeds import Infeed, Outfeed
 from jaxlib.mlir import ir
 
-# The same of the feed whose number is its operand: its results are the arrays.
+# An infeed from the feed whose number is the operand. The results are its
+# arrays.
 FEED = "stablehlo.custom_call @ipu_feed"
 
 

@@ -35,7 +35,7 @@ def _read_memory(operation: Any) -> str:
 
 for _name in ("after_all", "create_token"):
   define(Operation(f"stablehlo.{_name}", decompose=_token))
-# What passes/host_memory.py has left.
+# Placements that passes/host_memory.py has left keep the value where it is.
 define(Operation(PLACEMENT, read=_read_memory, decompose=_same))
 # `dce_sink` and `control_dep` (a requested order of operations) have no
 # results.

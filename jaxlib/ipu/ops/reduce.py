@@ -70,7 +70,7 @@ def _lower(builder: Builder, node: Node) -> None:
     start = _start(inits)
     if start is None:
       combine = _started(region)
-  if not _reduce_nothing(builder, node, kind):
+  if not _defined_as_view(builder, node, kind):
     _reduce(builder, node, kind, combine, start)
   if start is None or (kind in MONOIDS and not _is_identity(kind, inits[0])):
     _combine_init(builder, node, inits)
@@ -81,8 +81,9 @@ def _extents(node: Node) -> tuple[int, ...]:
   return prologue.shape if prologue else node.inputs[0].shape
 
 
-def _reduce_nothing(builder: Builder, node: Node, kind: ReduceKind) -> bool:
-  """A monoid over dimensions of extent 1 is a reshape."""
+def _defined_as_view(builder: Builder, node: Node, kind: ReduceKind) -> bool:
+  """Defines the result of a monoid over dimensions of extent 1 as a view of the
+  operand; returns whether the node is such a reduction."""
   attributes: Reduction = node.attributes
   shape = node.inputs[0].shape
   if kind not in MONOIDS or attributes.prologue is not None:

@@ -38,8 +38,9 @@ SCAN = "ipu.scan"
 
 # Minimum length of blocks [G].
 _SHORTEST_BLOCK = 8
-# Of totals that are reduced, scanned in turn and passed to the blocks. An
-# exchange takes about as long as its synchronisation [D].
+# What blocks add, in synchronisations: their totals are reduced, scanned and
+# passed to the blocks, and each of these supersteps has an exchange, which
+# takes about as long as its synchronisation [D].
 _MORE_SUPERSTEPS = 3 * 2
 _WIDER = {DType.F16: DType.F32, DType.BF16: DType.F32}
 

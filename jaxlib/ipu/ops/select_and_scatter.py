@@ -55,8 +55,8 @@ def _reach(w: Window, d: int) -> int:
 
 
 def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
-  """What a step along each dimension adds to a place's number, counting places
-  up to the next multiple of the stride, which no window has."""
+  """What a step along each dimension adds to the number of a place in a window.
+  Windows count as long as the next multiple of their stride."""
   steps, step = [], 1
   for d in reversed(dims):
     steps.append(step)
@@ -64,8 +64,8 @@ def _numbers(w: Window, dims: Sequence[int]) -> list[int]:
   return steps[::-1]
 
 
-# The offset of the number of a place outside of the operand, for each
-# dimension.
+# What the number of a place grows by for each dimension in which it is outside
+# of the operand.
 _OUTSIDE = {DType.I32: 1 << 28, DType.F32: 1 << 28, DType.F16: 4096}
 # Integers up to this are exact.
 _EXACT = {DType.F32: 1 << 24, DType.F16: 2048}

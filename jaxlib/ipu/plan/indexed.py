@@ -195,7 +195,7 @@ def _slicing_ways(
     )
 
   room = _room(target, w, own, share)
-  there = (lambda w: slices_in_place(w, own)) if stays else _nowhere
+  there = (lambda w: slices_in_place(w, own)) if stays else _must_move
   problem = _Problem(room, room, True, estimate, tile, split_slices, there)
   return problem, _ways(target, w, problem)
 
@@ -244,7 +244,7 @@ def _updating_ways(
     )
 
   room = _room(target, w, own, share)
-  there = (lambda w: updates_in_place(w, own)) if stays else _nowhere
+  there = (lambda w: updates_in_place(w, own)) if stays else _must_move
   teams = partial.item_bytes > 0
   problem = _Problem(
     room, room * _ARRIVES, teams, estimate, tile, split_updates, there
@@ -252,9 +252,8 @@ def _updating_ways(
   return problem, _ways(target, w, problem)
 
 
-def _nowhere(w: Lookups) -> None:
-  """Returns None, the plan in place of a tensor that is only a part of its
-  root: there is none."""
+def _must_move(w: Lookups) -> None:
+  """`_Problem.there` of a tensor that cannot stay in place."""
 
 
 def _room(target: Target, w: Lookups, own: Layout, share: float) -> float:

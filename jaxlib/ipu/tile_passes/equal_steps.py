@@ -116,7 +116,8 @@ class Places(list[Place]):
     return Place(region, index, self._kind(key), [*numbers], written)
 
   def _signature(self, number: int, numbers: dict[int, int]) -> Any:
-    """What equal steps know of a tensor; `numbers` has the step's own."""
+    """What has to be the same of a tensor for steps to be equal. Roots that may
+    differ are named by their numbers in the step (`numbers`)."""
     info = self.tensors[number]
     root = self.tensors[info.root]
     return (
@@ -296,7 +297,7 @@ def _own_regions(place: Place) -> Sequence[Region]:
   return place.step.regions
 
 
-# Fields that equal steps may differ in, or that follow from the others.
+# Fields in which equal steps may differ, and those that follow from the others.
 _BESIDE = frozenset(
   "location own buffers origins operation has_effect time staying within packed"
   " hints passed".split()

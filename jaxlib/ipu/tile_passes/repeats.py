@@ -28,9 +28,13 @@ class Repeat(NamedTuple):
 
 
 def repeats(numbers: Sequence[int]) -> list[Repeat]:
-  """The equal parts of a sequence. For each power of two, those of at least
-  that length, as long as all of them stay equal and apart, that are not just
-  the rest of other ones."""
+  """The equal parts of a sequence.
+
+  For each power of two, the parts of that length are compared, and each group
+  of equal ones is extended for as long as all of them stay equal and none
+  reaches the next. A group is left out if its parts are the ends of longer
+  ones.
+  """
   values = np.asarray(numbers, np.int64)
   found: dict[tuple[int, int, int], Repeat] = {}
   ranks, length = values, 1
@@ -59,9 +63,18 @@ def _alike(ranks: Numbers) -> Iterator[Numbers]:
 
 
 def _longest(values: Numbers, begins: Numbers, length: int) -> Repeat | None:
-  """The longest equal parts that begin at some of `begins`, where parts of that
-  length are equal. None: they all continue equal parts that begin earlier, or
-  they overlap."""
+  """Extends equal parts.
+
+  Args:
+    values: the sequence.
+    begins: where parts of this length are equal, ascending.
+    length: see `begins`.
+
+  Returns:
+    Those parts that do not overlap, as long as all of them stay equal. None if
+    there is only one, or if the elements before the parts are equal, too: these
+    are then found as parts that begin earlier.
+  """
   if begins[0] > 0:
     before = values[begins - 1]
     if (before == before[0]).all():
