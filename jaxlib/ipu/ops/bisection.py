@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -47,7 +47,10 @@ def eigenvalues(e: Emitter, matrix: Value) -> Value:
   their tridiagonal form."""
   n = matrix.shape[-1]
   a, scale = _matrices.scaled(e, matrix)
-  packed, _ = hessenberg.reduced(e, a, FactorKind.TRIDIAGONAL)
+  if a.dtype in COMPLEX:
+    packed = hessenberg.tridiagonal(e, a)
+  else:
+    packed, _ = hessenberg.reduced(e, a, FactorKind.TRIDIAGONAL)
   main = e.real(diagonal(e, packed, 0, n))
   beside = e.real(diagonal(e, transpose(e, packed), 1, n - 1))
   return _scaled_back(e, tridiagonal_values(e, main, beside), scale)

@@ -105,51 +105,88 @@ def reduced(e: Emitter, a: Value, kind: FactorKind) -> tuple[Value, Value]:
   return a, e.reshape(tau, (*batch, n - 1))
 
 
-def bidiagonal(
-  e: Emitter, a: Value
-) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
-  """Reflectors of Q and of P that make Q^H A P bidiagonal, and real, for
-  matrices [..., m, n], m >= n >= 2, whose squares do not overflow.
+def tridiagonal(e: Emitter, matrix: Value) -> Value:
+  """Makes the first n rows of complex matrices [..., m, n] tridiagonal, and
+  real; squares of their elements must not overflow.
 
-  Each is packed like a QR factorisation, [..., m, n] and [..., n - 1, n - 1],
-  with tau: their diagonals are Q^H A P's, and the elements right of it.
+  Given [A, X] along the rows, A Hermitian, the result is [Q^H A Q, X Q]:
+  reflectors are accumulated as they are found.
   """
-  *batch, m, n = a.shape
-  rank, shape = len(batch), a.shape
-  tall, wide = (*batch, m, 1), (*batch, n, 1)
-  row, column = e.iota(I32, tall, rank), e.iota(I32, wide, rank)
-  zero = e.constant(0, I32, ())
+  *batch, m, n = matrix.shape
+  rank, shape, tall = len(batch), matrix.shape, (*batch, m, 1)
+  place = e.iota(I32, tall, rank)
 
-  def put(matrix: Value, value: Value, j: Value) -> Value:
-    return e.dynamic_update_slice(matrix, value, [*[zero] * (rank + 1), j])
+  def step(j: Value, planes: Value) -> list[Value]:
+    """Updates from both sides at once, as in `reduced`."""
+    a, head = _pair(e, planes), e.add(j, 1)
+    v, tau = _reflector(e, planes, place, n, j, head)
+    own = _matrices.part(e, v, (0, n), (0, 1))
+    w = e.matmul(a, own)
+    both = _matrices.part(e, w, (0, n), (0, 1))
+    both = e.real(e.multiply(conjugate(e, own), both))
+    both = e.reshape(e.reduce(both, 0, (rank,), "add"), (*batch, 1, 1))
+    both = e.multiply(both, e.multiply(_matrices.square(e, tau), 0.5))
+    w = e.multiply(w, broadcast(e, tau, tall))
+    w = e.subtract(w, _matrices.scale(e, v, broadcast(e, both, tall)))
 
-  def step(j: Value, a: Value, *found: Value) -> list[Value]:
-    left, left_tau, right, right_tau = found
-    v, tau, packed = reflector(e, _matrices.column(e, a, j), row, j)
-    left, left_tau = put(left, packed, j), put(left_tau, tau, j)
-    turned = e.matmul(adjoint(e, v), a)
-    turned = e.multiply(turned, broadcast(e, conjugate(e, tau), turned.shape))
-    turned = broadcast(e, turned, shape)
-    a = e.subtract(a, e.multiply(broadcast(e, v, shape), turned))
-    # The row as a column of A^H. Nothing is right of the last element.
-    head = e.minimum(e.add(j, 1), n - 1)
-    x = adjoint(e, _matrices.row(e, a, j))
-    x = e.select(e.compare(column, j, "GT"), x, 0)
-    v, tau, packed = reflector(e, x, column, head)
-    right, right_tau = put(right, packed, j), put(right_tau, tau, j)
-    turned = e.multiply(e.matmul(a, v), broadcast(e, tau, tall))
-    across = broadcast(e, adjoint(e, v), shape)
-    a = e.subtract(a, e.multiply(broadcast(e, turned, shape), across))
-    return [a, left, left_tau, right, right_tau]
+    def outer(column: Value, row: Value) -> Value:
+      row = adjoint(e, _matrices.part(e, row, (0, n), (0, 1)))
+      return e.multiply(*(broadcast(e, x, shape) for x in (column, row)))
 
-  sizes = (shape, (*batch, 1, n), (*batch, n, n), (*batch, 1, n))
-  first = [a, *(e.constant(0, a.dtype, s) for s in sizes)]
-  _, left, left_tau, right, right_tau = e.fori_loop(n, first, step)
-  right = _matrices.part(e, right, (1, n), (0, n - 1))
-  taus = (e.reshape(tau, (*batch, n)) for tau in (left_tau, right_tau))
-  left_tau, right_tau = taus
-  right_tau = e.slice_in_dim(right_tau, 0, n - 1, rank)
-  return (left, left_tau), (right, right_tau)
+    return [_planes(e, e.subtract(e.subtract(a, outer(w, v)), outer(v, w)))]
+
+  return _pair(e, e.fori_loop(n - 1, [_planes(e, matrix)], step)[0])
+
+
+def bidiagonal(e: Emitter, matrix: Value, n: int) -> Value:
+  """Makes the first n rows and columns of complex matrices [..., m, m] upper
+  bidiagonal, and real; squares of their elements must not overflow.
+
+  Given [[A, X], [Y, 0]], the result is the adjoint of [[Q^H A P, Q^H X],
+  [Y P, 0]]: reflectors are accumulated as they are found.
+  """
+  *batch, m, _ = matrix.shape
+  shape, tall = matrix.shape, (*batch, m, 1)
+  place = e.iota(I32, tall, len(batch))
+
+  def step(i: Value, planes: Value) -> list[Value]:
+    """Reflects from the left and takes the adjoint, so that the next step does
+    the same from the right."""
+    j, head = e.divide(i, 2), e.divide(e.add(i, 1), 2)
+    a = _pair(e, planes)
+    v, tau = _reflector(e, planes, place, n, j, head)
+    across = broadcast(e, e.matmul(adjoint(e, v), a), shape)
+    v = e.multiply(v, broadcast(e, conjugate(e, tau), tall))
+    a = e.subtract(a, e.multiply(broadcast(e, v, shape), across))
+    return [_planes(e, adjoint(e, a))]
+
+  return _pair(e, e.fori_loop(2 * n - 1, [_planes(e, matrix)], step)[0])
+
+
+def _reflector(
+  e: Emitter, planes: Value, place: Value, n: int, column: Value, head: Value
+) -> tuple[Value, Value]:
+  """v and tau for the first n elements of a column."""
+  *batch, m, _ = place.shape
+  start = [0] * (len(batch) + 1)
+  x = e.dynamic_slice(planes, [*start, 0, column], (2, *batch, m, 1))
+  alpha = e.dynamic_slice(planes, [*start, head, column], (2, *batch, 1, 1))
+  x = e.select(e.compare(place, n, "LT"), _pair(e, x), 0)
+  v, tau, _ = reflector(e, x, place, head, _pair(e, alpha))
+  return v, tau
+
+
+def _planes(e: Emitter, value: Value) -> Value:
+  """Both parts of a complex array as one array [2, ...], of which slices take
+  one step."""
+  parts = (e.real(value), e.imag(value))
+  return e.concatenate([e.reshape(p, (1, *p.shape)) for p in parts], 0)
+
+
+def _pair(e: Emitter, planes: Value) -> Value:
+  """The complex array of such planes."""
+  parts = (e.slice_in_dim(planes, k, k + 1, 0) for k in (0, 1))
+  return e.complex(*(e.reshape(p, planes.shape[1:]) for p in parts))
 
 
 def _sytrd(lower: bool) -> Decompose:

@@ -59,12 +59,22 @@ def _check_product(node: Node) -> str | None:
 
 def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   """R with the reflectors below it, [..., m, n], and tau [..., min(m, n)]."""
-  *batch, m, n = matrix.shape
+  if 0 in matrix.shape[-2:]:
+    return reflected(e, matrix)
+  a, scale = _matrices.scaled(e, matrix)
+  a, tau = reflected(e, a)
+  r, c = _matrices.rows_columns(e, a.shape)
+  upper = _matrices.scale(e, a, broadcast(e, scale, a.shape))
+  return e.select(e.compare(r, c, "GT"), a, upper), tau
+
+
+def reflected(e: Emitter, a: Value) -> tuple[Value, Value]:
+  """Like `factorise`, for matrices whose squares do not overflow."""
+  *batch, m, n = a.shape
   k = min(m, n)
   size = panel_width(
-    e, FactorKind.QR, matrix.shape, matrix.dtype, _matrices.block_size(k)
+    e, FactorKind.QR, a.shape, a.dtype, _matrices.block_size(k)
   )
-  a, scale = _matrices.scaled(e, matrix)
   taus = []
   for begin in range(0, k, size):
     end = min(k, begin + size)
@@ -74,16 +84,12 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
     taus.append(e.reshape(tau, (*batch, end - begin)))
     if end < n:
       rest = part(e, a, (begin, m), (end, n))
-      v, factor = _reflectors(e, panel, tau)
-      v_rest = e.matmul(_matrices.conjugate(e, v), rest, transpose_lhs=True)
+      v, factor, v_rest = _reflectors(e, panel, tau, rest)
       inner = e.matmul(_matrices.conjugate(e, factor), v_rest)
       rest = e.subtract(rest, e.matmul(v, inner))
       a = put(e, a, rest, begin, end)
   if not k:
-    return matrix, e.constant(0, a.dtype, (*batch, 0))
-  r, c = _matrices.rows_columns(e, a.shape)
-  upper = _matrices.scale(e, a, broadcast(e, scale, a.shape))
-  a = e.select(e.compare(r, c, "GT"), a, upper)
+    return a, e.constant(0, a.dtype, (*batch, 0))
   return a, e.concatenate(taus, len(batch))
 
 
@@ -119,7 +125,7 @@ def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
 
 
 def reflector(
-  e: Emitter, x: Value, place: Value, head: Value
+  e: Emitter, x: Value, place: Value, head: Value, alpha: Value | None = None
 ) -> tuple[Value, Value, Value]:
   """The reflector I - tau v v^H that makes a column zero below an element.
 
@@ -127,6 +133,7 @@ def reflector(
     x: columns [..., m, 1].
     place: the rows of their elements.
     head: the element's row, a scalar.
+    alpha: the element [..., 1, 1], if the caller has it.
 
   Returns:
     v [..., m, 1], zero above `head` and one there; tau [..., 1, 1]; the column
@@ -136,7 +143,7 @@ def reflector(
   one = (*tall[:-2], 1, 1)
   below = e.compare(place, head, "GT")
   at = e.compare(place, head, "EQ")
-  alpha = _matrices.row(e, x, head)
+  alpha = _matrices.row(e, x, head) if alpha is None else alpha
   tail = e.select(below, x, 0)
   square = e.reduce(_matrices.square(e, tail), 0, (rank,), "add")
   square = e.reshape(square, one)
@@ -166,20 +173,33 @@ def reflector(
   return e.select(at, 1, tail), tau, e.select(below, tail, packed)
 
 
-def _reflectors(e: Emitter, panel: Value, tau: Value) -> tuple[Value, Value]:
-  """V [..., m, b] and T^T [..., b, b] of the product of a panel's reflectors.
+def _reflectors(
+  e: Emitter, panel: Value, tau: Value, rest: Value | int
+) -> tuple[Value, Value, Value]:
+  """V [..., m, b] and T^T [..., b, b] of the product of a panel's reflectors,
+  and V^H times the `rest` [..., m, p]: a number p for an identity's columns.
 
   With D = diag(tau) and S the part of V^H V above the diagonal, T is
   (I + D S)^-1 D, which allows zeros in tau.
   """
+  rank, b = len(panel.shape) - 2, panel.shape[-1]
   r, c = _matrices.rows_columns(e, panel.shape)
   ones = e.select(e.compare(r, c, "EQ"), e.constant(1, panel.dtype, ()), 0)
   v = e.select(e.compare(r, c, "GT"), panel, ones)
-  gram = e.matmul(v, _matrices.conjugate(e, v), transpose_lhs=True)
+  turned = _matrices.conjugate(e, v)
+  if isinstance(rest, int):
+    gram = e.matmul(v, turned, transpose_lhs=True)
+    v_rest = part(e, _matrices.transpose(e, turned), (0, b), (0, rest))
+  else:
+    # One product takes fewer steps than two.
+    both = e.concatenate([v, rest], rank + 1)
+    both = e.matmul(turned, both, transpose_lhs=True)
+    gram = _matrices.transpose(e, part(e, both, (0, b), (0, b)))
+    v_rest = part(e, both, (0, b), (b, both.shape[-1]))
   scaled = e.multiply(gram, broadcast(e, tau, gram.shape))
   inverse = _matrices.lower_inverse(e, scaled, unit=True)
   down = _matrices.transpose(e, tau)
-  return v, e.multiply(inverse, broadcast(e, down, gram.shape))
+  return v, e.multiply(inverse, broadcast(e, down, gram.shape)), v_rest
 
 
 def product(
@@ -201,9 +221,12 @@ def product(
     panel = part(e, matrix, (begin, m), (begin, end))
     own = e.slice(tau, [*[0] * len(batch), begin], [*batch, end])
     own = e.reshape(own, (*batch, 1, end - begin))
-    v, triangle = _reflectors(e, panel, own)
     rest = part(e, q, (begin, m), (left, width))
-    v_rest = e.matmul(_matrices.conjugate(e, v), rest, transpose_lhs=True)
+    # The first ones are applied to an identity.
+    whole = factor is None and end == k
+    v, triangle, v_rest = _reflectors(
+      e, panel, own, width - left if whole else rest
+    )
     inner = e.matmul(triangle, v_rest, transpose_lhs=True)
     q = put(e, q, e.subtract(rest, e.matmul(v, inner)), begin, left)
   return q

@@ -6,7 +6,6 @@ without vectors by bisection.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -93,8 +92,8 @@ def factorise(
   the eigenvectors of R R^H, which are found faster, and are wrong by rounding
   relative to the largest singular value.
 
-  Complex matrices, unless they are many small ones, are A = Q B P^H instead,
-  with a real bidiagonal B in place of R.
+  A complex R, or a square complex A, is Q B P^H with a real bidiagonal B, which
+  takes its place, unless there are many small ones.
   """
   *batch, m, n = matrix.shape
   a, scale = _matrices.scaled(e, matrix)
@@ -102,37 +101,43 @@ def factorise(
   a, row_order, rows_graded = _longest_first(e, a)
   turned, order, graded = _longest_first(e, _matrices.transpose(e, a))
   a, graded = _matrices.transpose(e, turned), e.or_(graded, rows_graded)
-  right = None
-  suits = functools.partial(_spectral.suits, e, part(e, a, (0, n), (0, n)))
-  if a.dtype in COMPLEX and n > 1 and (not vectors or suits(_SWEEPS_LEFT)):
-    left, right, main, beside = _bidiagonal(e, a)
+  bidiagonal = a.dtype in COMPLEX and n > 1
+  if bidiagonal and vectors:
+    bidiagonal = _spectral.suits(e, part(e, a, (0, n), (0, n)), _SWEEPS_LEFT)
+  reflectors, sides = None, None
+  if m > n or not bidiagonal:
+    reflectors, a = _triangular(e, a)
+  values: Value | None
+  if bidiagonal:
+    orders = (row_order if reflectors is None else None, order)
+    main, beside, sides = _bidiagonal(e, a, orders if vectors else None)
     values = None if vectors else bisection.bidiagonal_values(e, main, beside)
-    square = _upper(e, main, beside)
+    a = _upper(e, main, beside)
   else:
-    left, square = _triangular(e, a)
-    values = None if vectors else bisection.singular_values(e, square)
+    values = None if vectors else bisection.singular_values(e, a)
   if values is None:
-    values, u, v = _of_square(e, square, graded)
+    values, u, v = _of_square(e, a, graded, bidiagonal)
   values = e.multiply(values, broadcast(e, scale, values.shape))
   if not vectors:
     return values, matrix, matrix
-  u, v = (e.convert(x, a.dtype) for x in (u, v))
-  if m > n:
-    rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
-    u = put(e, rest, u, 0, 0)
-  u = householder.product(e, *left, u)
-  if right is not None:
-    lower = householder.product(e, *right, part(e, v, (1, n), (0, n)))
-    v = put(e, v, lower, 1, 0)
-  vt = adjoint(e, _reordered(e, v, order))
-  return values, _reordered(e, u, row_order), vt
+  if sides is None:
+    vt = adjoint(e, _reordered(e, v, order))
+  else:
+    u, v = (e.convert(x, matrix.dtype) for x in (u, v))
+    u, vt = e.matmul(sides[0], u), e.matmul(adjoint(e, v), sides[1])
+  if reflectors is not None:
+    if m > n:
+      rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
+      u = put(e, rest, u, 0, 0)
+    u = _reordered(e, householder.product(e, *reflectors, u), row_order)
+  return values, u, vt
 
 
 def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
   """Q as reflectors and their factors, and R [..., n, n]."""
   n = a.shape[-1]
   a, power = _equilibrated(e, a)
-  packed, tau = householder.factorise(e, a)
+  packed, tau = householder.reflected(e, a)
   r = part(e, packed, (0, n), (0, n))
   r = _matrices.scale(e, r, broadcast(e, power, r.shape))
   rows, columns = _matrices.rows_columns(e, r.shape)
@@ -140,20 +145,36 @@ def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
 
 
 def _bidiagonal(
-  e: Emitter, a: Value
-) -> tuple[tuple[Value, Value], tuple[Value, Value], Value, Value]:
-  """Q and P as reflectors and their factors, and B's two diagonals."""
-  n = a.shape[-1]
+  e: Emitter, a: Value, orders: tuple[Value | None, Value] | None
+) -> tuple[Value, Value, tuple[Value, Value] | None]:
+  """The diagonals of a real bidiagonal B, and Q and P^H, for square complex
+  matrices Q B P^H.
+
+  Given `orders`, rows of Q and columns of P^H are moved back from these places
+  [..., n], as by `_reordered`; None for a side that stays. Without, there is
+  neither Q nor P.
+  """
+  *batch, n, _ = a.shape
+  rank = len(batch)
   # Squares of small elements do not underflow if large ones are near overflow.
   dtype = PLANE[a.dtype]
-  large = e.constant(bisection.LARGE[dtype], dtype, a.shape)
-  left, right = hessenberg.bidiagonal(e, _matrices.scale(e, a, large))
-  main = _matrices.diagonal(e, part(e, left[0], (0, n), (0, n)), 0, n)
-  beside = _matrices.diagonal(e, right[0], 0, n - 1)
+  large = bisection.LARGE[dtype]
+  a = _matrices.scale(e, a, e.constant(large, dtype, a.shape))
+  if orders is not None:
+    rows_back, columns_back = (_permutation(e, p, a) for p in orders)
+    zero = e.constant(0, a.dtype, a.shape)
+    rows = ((a, _matrices.transpose(e, rows_back)), (columns_back, zero))
+    a = e.concatenate([e.concatenate(r, rank + 1) for r in rows], rank)
+  a = hessenberg.bidiagonal(e, a, n)
+  b = _matrices.transpose(e, part(e, a, (0, n), (0, n)))
   main, beside = (
-    e.multiply(e.real(v), 1 / bisection.LARGE[dtype]) for v in (main, beside)
+    e.multiply(e.real(_matrices.diagonal(e, b, k, n - k)), 1 / large)
+    for k in (0, 1)
   )
-  return left, right, main, beside
+  if orders is None:
+    return main, beside, None
+  left = part(e, a, (n, 2 * n), (0, n))
+  return main, beside, (left, part(e, a, (0, n), (n, 2 * n)))
 
 
 def _upper(e: Emitter, main: Value, beside: Value) -> Value:
@@ -170,12 +191,13 @@ def _upper(e: Emitter, main: Value, beside: Value) -> Value:
 
 
 def _of_square(
-  e: Emitter, matrix: Value, graded: Value
+  e: Emitter, matrix: Value, graded: Value, bidiagonal: bool
 ) -> tuple[Value, Value, Value]:
-  """Descending S [..., n], U and V [..., n, n] of a triangular matrix."""
+  """Descending S [..., n], U and V [..., n, n] of a triangular matrix;
+  `bidiagonal` if it is real and bidiagonal."""
   *batch, n, _ = matrix.shape
   rank = len(batch)
-  rows, turns = _orthogonal(e, matrix, graded)
+  rows, turns = _orthogonal(e, matrix, graded, bidiagonal)
   s = _lengths(e, rows)
   column = e.convert(e.reshape(s, (*batch, n, 1)), rows.dtype)
   rows = e.concatenate([rows, turns, column], rank + 1)
@@ -189,7 +211,9 @@ def _of_square(
   return e.reshape(s, (*batch, n)), u, _directions(e, v)
 
 
-def _orthogonal(e: Emitter, r: Value, graded: Value) -> list[Value]:
+def _orthogonal(
+  e: Emitter, r: Value, graded: Value, bidiagonal: bool
+) -> list[Value]:
   """J R with orthogonal rows, and the unitary J, of triangular R [..., n, n];
   whether matrices are graded decides how J is found."""
   *batch, n, _ = r.shape
@@ -199,7 +223,8 @@ def _orthogonal(e: Emitter, r: Value, graded: Value) -> list[Value]:
   if not _spectral.suits(e, r, _SWEEPS_LEFT):
     return _rotated(e, r, unit, rare=False)
   graded = broadcast(e, e.reshape(graded, (*batch, 1, 1)), r.shape)
-  vectors, _ = _spectral.eigenvectors(e, e.matmul(r, adjoint(e, r)))
+  products = e.matmul(r, adjoint(e, r))
+  vectors, _ = _spectral.eigenvectors(e, products, bidiagonal)
   turns = adjoint(e, e.select(graded, unit, vectors))
   rows = e.matmul(turns, r)
   return e.case(
@@ -258,6 +283,16 @@ def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
   return _jacobi.moved_rows(e, rows, e.reshape(origin, place.shape))
 
 
+def _permutation(e: Emitter, place: Value | None, like: Value) -> Value:
+  """The matrices that move rows back from their places [..., n]; None for the
+  identity."""
+  rows, columns = _matrices.rows_columns(e, like.shape)
+  if place is not None:
+    column = e.reshape(place, (*place.shape, 1))
+    rows = broadcast(e, column, like.shape)
+  return e.convert(e.compare(rows, columns, "EQ"), like.dtype)
+
+
 def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   """Columns divided by powers of two, so that none is so short that its squares
   underflow, and these powers [..., 1, n]."""
@@ -301,7 +336,7 @@ def _directions(e: Emitter, columns: Value) -> Value:
   orthonormal in their order. Those of length 0 become arbitrary vectors
   orthogonal to the others."""
   *batch, _, n = columns.shape
-  packed, tau = householder.factorise(e, columns)
+  packed, tau = householder.reflected(e, columns)
   q = householder.product(e, packed, tau)
   r = part(e, packed, (0, n), (0, n))
   diagonal = e.real(_matrices.diagonal(e, r, 0, n))

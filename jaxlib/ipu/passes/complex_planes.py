@@ -293,8 +293,7 @@ class _Planes:
     shape, lhs_rank = node.results[0].shape, len(node.inputs[0].shape)
     stacks = []
     for planes in (lhs, rhs):
-      rows = [e.reshape(p, (1, *p.shape)) for p in planes.values()]
-      stacks.append(e.concatenate(rows, 0))
+      stacks.append(_stacked(e, list(planes.values())))
     # The planes' dimensions are the first of the result.
     first = len(d.lhs_batch)
     second = lhs_rank - len(d.lhs_contract) + 1
@@ -319,6 +318,27 @@ class _Planes:
     return {
       (k, l): one(i, j) for i, k in enumerate(lhs) for j, l in enumerate(rhs)
     }
+
+
+def _stacked(e: Emitter, planes: list[Value]) -> Value:
+  """Planes along a new first dimension; as they are if they are all parts of
+  such an array."""
+  rows = [e.reshape(p, (1, *p.shape)) for p in planes]
+  whole = []
+  for k, plane in enumerate(planes):
+    part = _operand(plane, "stablehlo.reshape")
+    array = part and _operand(part, "stablehlo.slice")
+    if array is None or array.shape != (len(planes), *plane.shape):
+      return e.concatenate(rows, 0)
+    if part.shape != rows[k].shape or part.node.attributes[0][0] != k:
+      return e.concatenate(rows, 0)
+    whole.append(array)
+  return whole[0] if len(set(whole)) == 1 else e.concatenate(rows, 0)
+
+
+def _operand(value: Value, op: str) -> Value | None:
+  node = value.node
+  return node.inputs[0] if node is not None and node.op == op else None
 
 
 def _types(value: Value) -> list[tuple[tuple[int, ...], DType]]:
