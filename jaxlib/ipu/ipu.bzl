@@ -14,16 +14,18 @@ IPU_COPTS = [
     "-fvisibility=hidden",
     "-fvisibility-inlines-hidden",
 ] + select({
-    # Mutation tests spend their time here, their build in kernels.
-    "//:sanitized": ["-O1"],
-    "//conditions:default": [],
-}) + select({
     "//:native_cpu": ["-march=native"],
     "//:default_cpu": [],
     "//conditions:default": [
         "-march=x86-64-v2",
         "-mtune=generic",
     ],
+})
+
+# Of tests themselves, which take longer to compile than to run.
+_TEST_COPTS = IPU_COPTS + select({
+    "//:debug": [],
+    "//conditions:default": ["-O1"],
 })
 
 # Of kernels: floats are IEEE, but nobody looks at errno or at exception flags.
@@ -170,7 +172,7 @@ def ipu_tests(srcs, deps):
             name = src[:-len(".cc")].replace("/", "_"),
             size = "small",
             srcs = [src],
-            copts = IPU_COPTS,
+            copts = _TEST_COPTS,
             linkstatic = True,
             deps = deps + ["@googletest//:gtest_main"],
         )

@@ -129,6 +129,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     metavar="N",
     help="runs every Nth test only, the same ones each time",
   )
+  parser.addoption(
+    "--all-but-one-in",
+    type=int,
+    metavar="N",
+    help="runs all tests but those of --one-in=N",
+  )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -187,9 +193,11 @@ def _listed_name(item: pytest.Item) -> str:
 def _keep_one_in(config: pytest.Config, items: list[pytest.Item]) -> None:
   # By name: a new test does not change which of the others run.
   ways = config.getoption("--one-in")
+  others_of = config.getoption("--all-but-one-in")
   kept, others = [], []
   for item in items:
-    left_out = zlib.crc32(item.nodeid.encode()) % ways
+    number = zlib.crc32(item.nodeid.encode())
+    left_out = number % ways or (others_of and number % others_of == 0)
     (others if left_out else kept).append(item)
   config.hook.pytest_deselected(items=others)
   items[:] = kept

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from build_kit import ROOT, program
@@ -178,3 +181,51 @@ class TestSupportedPairs:
   def test_missing_pythons_are_skipped(self, tools, tmp_path):
     found = tools.matrix.find_pythons(["cp3999", tools.pins.this_python()])
     assert list(found) == [tools.pins.this_python()]
+
+
+class TestMatrix:
+  """What test_matrix.py runs where."""
+
+  @pytest.fixture
+  def runs(self, tools, tmp_path):
+    """The arguments of pytest for a pair, of a release that makes a fork or
+    not."""
+    matrix = importlib.import_module("test_matrix")
+    pair = tools.matrix.Pair
+    run = matrix.Run(tmp_path, [], full=False)
+
+    def runs(kind, newest=False, forked=True):
+      return run._runs(pair("cp311", "python", "1.0", forked), kind, newest)
+
+    for name in matrix._ONCE:
+      assert (matrix._TESTS / f"test_{name}.py").exists(), name
+    return runs
+
+  def test_everything_runs_on_the_newest_fork(self, runs):
+    assert runs("fork", newest=True) == [[str(ROOT / "tests" / "ipu")]]
+
+  def test_older_releases_share_the_other_tests(self, runs):
+    (fork,) = runs("fork")
+    own, plugin = runs("plugin", forked=False)
+    assert runs("plugin") == [own]
+    assert str(ROOT / "tests" / "ipu" / "test_internals.py") in own
+    assert {*fork} - {*plugin} == {"--all-but-one-in=3"}
+    # What `own` runs does not run again.
+    left_out = {f"--ignore={path}" for path in own}
+    assert {*plugin} - {*fork} == {"--one-in=3"} | left_out
+
+  def test_a_third_and_the_others_are_all(self):
+    found = []
+    for option in ("--one-in=1", "--one-in=3", "--all-but-one-in=3"):
+      words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+      done = subprocess.run(
+        [sys.executable, *words, option, "tests/ipu/test_layout.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+      )
+      assert done.returncode == 0, done.stdout + done.stderr
+      found.append({line for line in done.stdout.splitlines() if "::" in line})
+    everything, third, others = found
+    assert third and others and not third & others
+    assert third | others == everything

@@ -67,7 +67,7 @@ def test_an_older_training_loop(platform):
   assert result.stdout == "trained\n"
 
 
-WAITING = """
+WAITING = f"""{plugin_test_util.WAITING}
 import jax, numpy as np
 import jax.numpy as jnp
 from jax.ipu import _infeed as lax_
@@ -76,12 +76,6 @@ x = jax.device_put(np.ones(3, np.float32), ipu)
 three = jax.ShapeDtypeStruct((3,), np.float32)
 f = jax.jit(lambda x: x + lax_.infeed(lax_.create_token(), shape=three)[0])
 g = jax.jit(lambda x: lax_.outfeed(lax_.create_token(), x))
-
-def say_soon():
-  import threading, time
-  threading.Thread(
-    target=lambda: (time.sleep(0.5), print("waiting")), daemon=True
-  ).start()
 """
 
 
@@ -115,17 +109,9 @@ def test_an_invalid_timeout():
 
 def test_ctrl_c_ends_a_program_that_waits():
   out = plugin_test_util.interrupted(f"""{WAITING}
-import time
 y = f(x)
 say_soon()
-try:
-  try:
-    y.block_until_ready()
-  except Exception as error:
-    print(error)
-  time.sleep(1)
-except KeyboardInterrupt:
-  print("interrupted")
+wait_for(y)
 lax_.transfer_to_infeed(ipu, x)
 print(f(x))
 """)
@@ -148,10 +134,8 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("platform", ["ipu"])
 def test_python_ends_while_a_program_waits(platform):
   code = f"""{WAITING}
-import threading
 x = jax.device_put(x, jax.devices({platform!r})[0])
 threading.Thread(target=lambda: f(x), daemon=True).start()
-import time
 time.sleep(0.5)
 print("end")
 """

@@ -25,15 +25,17 @@ NAMES = [
 OPTIONAL = [f.name for f in internals.FEATURES.values() if f.lost is not None]
 NEEDED = [f.name for f in internals.FEATURES.values() if f.lost is None]
 
-# Uses every feature, with a result that depends on none of them.
-PROGRAM = """
+IMPORTS = """
 import jax
 import jax.experimental
 import jax.ipu
 from jax.experimental import checkify
 import numpy as np
-from jaxlib.ipu import internals
+from jaxlib.ipu import compiler, internals
+"""
 
+# Uses every feature, with a result that depends on none of them.
+PROGRAM = """
 resolve = internals.resolve
 hidden = internals.FEATURES[{feature!r}].shapes[-1].names[-1]
 def changed(name):
@@ -84,6 +86,16 @@ importlib.reload(jax.ipu)
 """
 
 
+@pytest.fixture(scope="module")
+def run_without():
+  """Runs PROGRAM with a feature's last internal hidden."""
+  forks = plugin_test_util.Forks(IMPORTS)
+  yield lambda feature: forks.run(
+    IMPORTS + PROGRAM.format(feature=feature, patch=PATCH)
+  )
+  forks.close()
+
+
 @pytest.mark.parametrize(("feature", "name"), NAMES)
 def test_the_installed_jax_has_the_internals(feature, name):
   shape = internals.FEATURES[feature].shape()
@@ -99,9 +111,9 @@ def test_no_feature_is_lost(ipu):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("feature", OPTIONAL)
-def test_a_changed_internal_disables_one_feature(feature):
-  code = PROGRAM.format(feature=feature, patch=PATCH)
-  result = plugin_test_util.run(code)
+def test_a_changed_internal_disables_one_feature(run_without, feature):
+  result = run_without(feature)
+  assert result.returncode == 0, result.stderr
   assert result.stdout.strip() == "[1. 2. 3. 4.]"
   entry = internals.FEATURES[feature]
   name = entry.shapes[-1].names[-1]
@@ -118,9 +130,8 @@ def test_a_changed_internal_disables_one_feature(feature):
 
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("feature", NEEDED)
-def test_a_changed_required_internal_is_an_error(feature):
-  code = PROGRAM.format(feature=feature, patch=PATCH)
-  result = plugin_test_util.run(code, check=False)
+def test_a_changed_required_internal_is_an_error(run_without, feature):
+  result = run_without(feature)
   assert result.returncode != 0
   name = internals.FEATURES[feature].shapes[-1].names[-1]
   assert name in result.stderr and "install a jax and jaxlib" in result.stderr

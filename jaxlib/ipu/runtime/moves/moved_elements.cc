@@ -407,6 +407,10 @@ std::optional<Figures> Counter::Windows(const Dims& dims) const {
 int64_t CountMovedElements(const MoveEnd& source, const MoveEnd& destination,
                            const Ints& shape, bool once, size_t tiles,
                            int64_t* figures) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+    std::fill_n(figures, kMoveFigures * tiles, 0);
+    return 0;
+  }
   return Counter(source, destination, shape, once, tiles).Count(figures);
 }
 

@@ -34,8 +34,8 @@ inline constexpr int kInner = 0, kInnerKept = 1, kOuter = 2, kOuterKept = 3;
 
 // Writes the figures of tiles 0 to `tiles` - 1 to `figures`
 // [kMoveFigures][tiles]. Returns the number of elements along the inner
-// dimensions that are contiguous at both ends; 0 if there are none, and then no
-// lines are written.
+// dimensions that are contiguous at both ends; 0 if there are none, and then
+// the lines mean nothing. If a dimension is empty, nothing moves.
 //
 // `once` says that a tile that needs an element in several places receives it
 // only once.

@@ -108,6 +108,16 @@ TEST(MovedElementsTest, TilesOnBothSidesOfAGapHoldNothing) {
   EXPECT_EQ(at.parts[0][10], 3);
 }
 
+TEST(MovedElementsTest, AnEmptyMoveMovesNothing) {
+  const Layout grid = {{{4, 1, 1}, {6, 6, 0}}, {}, 0};
+  const Layout rows = {{{24, 2, 1}}, {}, 0};
+  for (const Ints& shape : {Ints{0, 6}, Ints{4, 0}, Ints{0, 0}}) {
+    Check({grid, 0, {6, 1}}, {grid, 0, {6, 1}}, shape);
+    Check({rows, 0, {6, 1}}, {grid, 0, {6, 1}}, shape);
+    Check({rows, 0, {6, 1}}, {rows, 0, {6, 1}}, shape);
+  }
+}
+
 TEST(MovedElementsTest, ReadsFlatMoves) {
   // 8 elements, from blocks of 4 to blocks of 2.
   const Ints move = {1, 8, 1, 0, 0, 8, 4, 1, 0, 1, 1, 0, 0, 8, 2, 1, 0, 1};
