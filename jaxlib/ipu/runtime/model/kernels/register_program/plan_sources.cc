@@ -3,11 +3,14 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// A repeating row of at most this length is stored once, extended by one block.
+// A repeating row of at most this length is stored once, extended by one block,
+// for at most so many operands. Guesses that keep them in the first-level
+// cache.
 constexpr int64_t kLongestPattern = 512;
 constexpr size_t kMostPatterns = 3;
 
-// In rows of at least this length, most blocks do not cross the end of a row.
+// In rows of at least this length, twice the longest block, most blocks do not
+// cross the end of a row.
 constexpr int64_t kLongRow = 4096;
 
 }  // namespace
