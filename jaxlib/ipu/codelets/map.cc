@@ -19,8 +19,9 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // Maps that take less time than kWorthThreads run on one thread; each chunk of
-// a parallel map takes at least kGrain. Guesses, in nanoseconds by the estimates
-// of step_cost.h: more threads have to save more than it takes to wake them.
+// a parallel map takes at least kGrain. Guesses, in nanoseconds by the
+// estimates of step_cost.h: more threads have to save more than it takes to
+// wake them.
 constexpr double kWorthThreads = 12'000;
 constexpr double kGrain = 4'000;
 
