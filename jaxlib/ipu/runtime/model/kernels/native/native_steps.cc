@@ -17,10 +17,10 @@ namespace {
 
 using program::Instruction;
 
-// The most steps in a run, a guess: longer ones rarely fit into the registers.
+// The most steps in a run. A guess: longer ones rarely fit into the registers.
 constexpr size_t kLongestRun = 48;
 
-// The time of compiled steps relative to interpreted ones, an estimate.
+// The time of compiled steps relative to interpreted ones. A guess.
 constexpr double kNativeShare = 0.3;
 
 class Maker {

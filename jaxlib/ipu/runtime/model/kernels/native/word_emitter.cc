@@ -37,9 +37,10 @@ bool WordEmitter::SignedLanes(const NativeValue& v, int count) const {
 }
 
 void WordEmitter::Wrap(Opcode op, const NativeValue& v, int d, int a) {
-  const bool unchanged =
-      ranges_[&v - values_.data()] == ranges_[v.operands[0]] ||
-      op == Opcode::kWrapI16 || op == Opcode::kWrapU16;
+  const size_t at = &v - values_.data();
+  const bool unchanged = op == Opcode::kWrapI16 || op == Opcode::kWrapU16 ||
+                         ranges_[at] == ranges_[v.operands[0]] ||
+                         !needs_word_[at];
   if (unchanged) return emit_.Copy(d, a);
   if (op == Opcode::kWrapU8) return Op(x86::kAnd, d, a, Number(0xff));
   Shift(x86::kLeft, d, a, 8);

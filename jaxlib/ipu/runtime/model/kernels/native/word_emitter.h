@@ -23,7 +23,10 @@ class WordEmitter {
  public:
   WordEmitter(VectorEmitter& emit, std::span<const NativeValue> values,
               std::vector<Range> ranges)
-      : emit_(emit), values_(values), ranges_(std::move(ranges)) {}
+      : emit_(emit),
+        values_(values),
+        ranges_(std::move(ranges)),
+        needs_word_(NeedWords(values_, ranges_)) {}
 
   // Whether the code of a value reads its operand k; some constants become part
   // of the code.
@@ -56,6 +59,7 @@ class WordEmitter {
   VectorEmitter& emit_;
   const std::span<const NativeValue> values_;
   const std::vector<Range> ranges_;
+  const std::vector<bool> needs_word_;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -44,6 +44,11 @@ std::optional<uint32_t> Divisor(std::span<const NativeValue> values,
 std::optional<std::vector<Range>> WordRanges(
     std::span<const NativeValue> values);
 
+// Whether some reader of each value needs more than the low 8 bits of its lane.
+// The others need not be reduced to 8 bits before they are read.
+std::vector<bool> NeedWords(std::span<const NativeValue> values,
+                            const std::vector<Range>& ranges);
+
 }  // namespace ipu::model::IPU_SIMD_NS
 
 #endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_WORD_RANGES_H_

@@ -11,8 +11,7 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // The part of the first-level cache that the values of a block may take, and
-// the minimum length of a block, where calls of steps begin to count; both a
-// guess.
+// the minimum length of a block. Guesses, for caches of 32 KiB and more.
 constexpr int64_t kCacheBytes = 20 << 10;
 constexpr int64_t kShortestBlock = 64;
 

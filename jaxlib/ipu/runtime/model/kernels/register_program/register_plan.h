@@ -92,8 +92,8 @@ struct Plan {
   double nanoseconds = 0;
 
   // For iteration spaces of one element, as in loops over scalars: everything
-  // that EvalOne does. Slots are cells, constants, then operands that are read
-  // in place.
+  // that evaluate/one_element.cc does. Slots are cells, constants, then
+  // operands that are read in place.
   std::vector<InPlace> in_place;
   std::vector<Step> one_steps;
   std::vector<program::Instruction> one_instructions;

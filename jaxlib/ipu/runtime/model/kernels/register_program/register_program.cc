@@ -171,40 +171,6 @@ void RegisterProgram::Eval(State& state, int64_t begin, int64_t count,
   Run(state, nullptr, begin, count, outs);
 }
 
-void RegisterProgram::EvalOne(const Memory& memory, uint64_t* values) const {
-  // Slots that are on the stack; a guess: hardly any function has more.
-  constexpr size_t kFew = 128;
-  const Plan& plan = *impl_;
-  if (plan.num_slots > kFew) [[unlikely]] {
-    State state(*this, memory);
-    std::vector<void*> outs(plan.outputs.size());
-    for (size_t j = 0; j < outs.size(); ++j) outs[j] = values + j;
-    return Run(state, nullptr, 0, 1, outs.data());
-  }
-  char* slots[kFew];
-  uint64_t cells[kFew];
-  size_t k = 0;
-  for (; k < plan.offsets.size(); ++k) {
-    slots[k] = reinterpret_cast<char*>(cells + k);
-  }
-  for (const Cell& cell : plan.constants) {
-    slots[k++] = const_cast<char*>(cell.bytes);
-  }
-  for (const InPlace& operand : plan.in_place) {
-    slots[operand.slot] = memory.bases[operand.base] + operand.offset;
-  }
-  const Frame frame{slots, memory.bases, nullptr, 0, 1};
-  for (const Step& step : plan.one_steps) step.fn(step, frame);
-  for (size_t j = 0; j < plan.outputs.size(); ++j) {
-    const Output& output = plan.outputs[j];
-    if (output.width == 4) {
-      std::memcpy(values + j, slots[output.slot], 4);
-    } else {
-      std::memcpy(values + j, slots[output.slot], 8);
-    }
-  }
-}
-
 void RegisterProgram::Call(State& state, const void* const* operands,
                            void* const* outs, int64_t count) const {
   // None of them is null, so Run does not change them.

@@ -97,11 +97,7 @@ class RegisterProgram {
   // any output of it is written.
   void Eval(State& state, int64_t begin, int64_t count, void** outs) const;
 
-  // A faster version for iteration spaces of one element, which needs no state.
-  // Output j is stored in values[j].
-  void EvalOne(const Memory& memory, uint64_t* values) const;
-
-  // The same for a program made by MakeFunction, with any count. outs[j] must
+  // Eval for a program made by MakeFunction, with any count. outs[j] must
   // not be null and may equal an operand.
   void Call(State& state, const void* const* operands, void* const* outs,
             int64_t count) const;

@@ -9,7 +9,7 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// The most steps in a run, a guess: longer ones rarely fit into the registers.
+// The most steps in a run. A guess: longer ones rarely fit into the registers.
 constexpr size_t kLongestRun = 32;
 
 class Maker {

@@ -1,0 +1,99 @@
+// What all evaluators hold: a prepared register program and the destinations of
+// its outputs.
+
+#ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_EVALUATE_PREPARED_H_
+#define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_EVALUATE_PREPARED_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/evaluate/evaluator.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+
+// The destination of an output.
+struct Destination {
+  StridedIterator iterator;
+  DType dtype;
+  ConvertFn convert;  // null if the program's values are stored unchanged
+  uint32_t item_size;
+  bool dense;
+  bool direct() const { return dense && convert == nullptr; }
+};
+
+struct Prepared {
+  RegisterProgram program;
+  std::vector<Destination> destinations;
+  int64_t size;
+
+  const Plan& plan() const { return program.plan(); }
+};
+
+// An array on the stack, or on the heap if it has more than kFew elements. They
+// are not initialised.
+template <typename T, size_t kFew>
+class StackArray {
+ public:
+  explicit StackArray(size_t size) {
+    if (size > kFew) [[unlikely]]
+      many_.reset(new T[size]);
+  }
+  T* get() { return many_ == nullptr ? few_ : many_.get(); }
+
+ private:
+  T few_[kFew];
+  std::unique_ptr<T[]> many_;
+};
+
+// The parts of an evaluator that do not depend on how it runs.
+class PreparedEvaluator : public Evaluator {
+ public:
+  explicit PreparedEvaluator(Prepared prepared);
+  int64_t size() const final { return prepared_.size; }
+  double nanoseconds() const final { return nanoseconds_; }
+  int64_t grain() const final;
+  bool Record(Tape& tape) const override;
+
+ protected:
+  const Plan& plan() const { return prepared_.plan(); }
+  const std::vector<Destination>& destinations() const {
+    return prepared_.destinations;
+  }
+  const RegisterProgram& program() const { return prepared_.program; }
+  // All elements of an output's destination.
+  Item ItemOf(const Destination& d) const;
+
+ private:
+  Prepared prepared_;
+  double nanoseconds_;
+};
+
+// One element; its steps need no state. Also recorded step by step.
+std::unique_ptr<const Evaluator> MakeOneElement(Prepared prepared);
+
+// Whether a run is a single call of machine code that reads operands and writes
+// results in place, and so needs no state; and the evaluator that does so.
+bool IsOneCall(const Prepared& prepared);
+std::unique_ptr<const Evaluator> MakeOneCall(Prepared prepared);
+
+// Blocks of elements, whose steps are functions or machine code.
+std::unique_ptr<const Evaluator> MakeBlocks(Prepared prepared);
+
+// A few elements, which are recorded on a tape as several programs of one
+// element. Values then stay in registers between this program and those that
+// slice and stack them, whereas a vector load would wait for the stores of its
+// elements. Runs as `whole` does.
+bool AreFewElements(const Evaluation& evaluation);
+std::unique_ptr<const Evaluator> MakeFewElements(
+    Evaluation evaluation, std::unique_ptr<const Evaluator> whole);
+
+}  // namespace ipu::model::IPU_SIMD_NS
+
+#endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_EVALUATE_PREPARED_H_
