@@ -7,8 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.ipu_only
 
-GANG = """
-import threading, time
+GANG = f"""{plugin_test_util.WAITING}
 import jax, numpy as np
 import jax.numpy as jnp
 from jax import lax
@@ -24,27 +23,12 @@ def on_each(f):
     )
   )
 
-def say_soon():
-  threading.Thread(
-    target=lambda: (time.sleep(0.5), print("waiting")), daemon=True
-  ).start()
-
-def wait_for(y):
-  try:
-    try:
-      y.block_until_ready()
-    except Exception as error:
-      print(error)
-    time.sleep(1)
-  except KeyboardInterrupt:
-    print("interrupted")
-
 x = np.ones(4, np.float32)
 psum = on_each(lambda x: lax.psum(x, "i"))
 print_sum = lambda: print(psum(x))
 """
 
-# Would take years.
+# Would take years, or many seconds in machine code.
 FOREVER = """
 trips = 10**18 if jax.config.jax_enable_x64 else 2**31 - 1
 f = on_each(
@@ -53,22 +37,29 @@ f = on_each(
   )
 )
 compiled = f.lower(x).compile()
+y = compiled(x)
 say_soon()
-wait_for(compiled(x))
+wait_for(y)
 print_sum()
+wait_for(y)
 """
 
 
 @pytest.mark.parametrize(
   "body",
-  ["jnp.sort(y @ jnp.ones((1, 1), y.dtype)) * lax.pmax(y, 'i')", "jnp.sort(y)"],
-  ids=["collectives", "no collectives"],
+  [
+    "jnp.sort(y @ jnp.ones((1, 1), y.dtype)) * lax.pmax(y, 'i')",
+    "jnp.sort(jnp.arange(100, dtype=y.dtype) * y)[-1:]",
+    "y * 0.5 + 1",
+  ],
+  ids=["collectives", "no collectives", "in machine code"],
 )
 def test_a_long_run_ends(body):
   out = plugin_test_util.interrupted(
     GANG + FOREVER.replace("BODY", body), JAX_IPU_DEVICE_COUNT="4"
   )
   assert "interrupted\n[4. 4. 4. 4.]\n" in out
+  assert "CANCELLED: Ctrl-C while devices ran a program together" in out
 
 
 def test_devices_that_wait_for_another_end():

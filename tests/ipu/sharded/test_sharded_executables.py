@@ -33,6 +33,20 @@ def test_a_serialised_executable(mesh):
   np.testing.assert_array_equal(more, X + 1)
 
 
+@pytest.mark.parametrize("order", [[1, 0, 3, 2], [6, 4, 7, 5]])
+def test_a_serialised_executable_keeps_its_devices(mesh, order):
+  x = put(mesh("ipu", {"x": 4}, order), X, "x")
+  compiled = jax.jit(lambda x: (x.sum(0), x + 1)).lower(x).compile()
+  parts = pickle.loads(pickle.dumps(serialize_executable.serialize(compiled)))
+  loaded = serialize_executable.deserialize_and_load(
+    *parts, backend="ipu", execution_devices=[*x.sharding.mesh.devices]
+  )
+  total, more = loaded(x)
+  assert more.sharding == x.sharding
+  np.testing.assert_array_equal(total, X.sum(0))
+  np.testing.assert_array_equal(more, X + 1)
+
+
 def test_the_compilation_cache(mesh, tmp_path):
   from jax.experimental.compilation_cache import compilation_cache
 

@@ -155,7 +155,8 @@ struct RunCounters : Counters {
   std::vector<uint64_t> trips;
   // How often each branch of each conditional ran.
   std::vector<uint64_t> branches;
-  // Set by the caller: whether `waits` is wanted.
+  // Set by the caller: whether `waits` is wanted. False after a run that waited
+  // too often to note more.
   bool times_host = false;
   std::vector<HostWait> waits;
 };

@@ -7,6 +7,11 @@
 
 namespace ipu::model {
 
+// Of one run; 24 bytes each. Later ones are not noted.
+constexpr size_t kMostWaits = 100'000;
+// Of a loop that is run from a tape: a millisecond or less.
+constexpr uint64_t kTripsBetweenChecks = 1 << 16;
+
 Execution::Execution(const Executable& executable, const Memory& memory,
                      ThreadPool& threads, bool times_host,
                      const InterruptWatch* watch)
@@ -44,7 +49,7 @@ StatusOr<const Collective*> Execution::Resume() {
       case Instruction::Op::kCollective:
         return i.collective;
       case Instruction::Op::kRepeat:
-        EnterRepeat(i);
+        IPU_RETURN_IF_ERROR(EnterRepeat(i));
         break;
       case Instruction::Op::kWhile:
         EnterWhile(i);
@@ -70,17 +75,22 @@ Status Execution::RunOnHost(const Instruction& i, const Call& call) {
   const int64_t begin = UnixNanoseconds();
   Status status = call.Run(memory_);
   counters_.waits.push_back({i.number, begin, UnixNanoseconds()});
+  counters_.times_host = counters_.waits.size() < kMostWaits;
   return status;
 }
 
-void Execution::EnterRepeat(const Instruction& i) {
+Status Execution::EnterRepeat(const Instruction& i) {
   const Block& body = BlockAt(i.target);
-  if (i.loop != nullptr) {
-    const uint64_t trips = i.loop->Run(memory_, i.count);
-    Add(body.cost, trips);
-  } else if (i.count > 0) {
-    frames_.push_back({&body, &i, 0, i.count});
+  if (i.loop == nullptr) {
+    if (i.count > 0) frames_.push_back({&body, &i, 0, i.count});
+    return Status();
   }
+  for (uint64_t left = i.count; left > 0;) {
+    left -= i.loop->Run(memory_, std::min(left, kTripsBetweenChecks));
+    IPU_RETURN_IF_ERROR(CheckInterrupt());
+  }
+  Add(body.cost, i.count);
+  return Status();
 }
 
 void Execution::EnterWhile(const Instruction& i) {

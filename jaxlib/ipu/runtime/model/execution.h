@@ -47,7 +47,7 @@ class Execution {
   // Runs a step that waits for the host.
   template <typename Call>
   Status RunOnHost(const Instruction& i, const Call& call);
-  void EnterRepeat(const Instruction& i);
+  Status EnterRepeat(const Instruction& i);
   void EnterWhile(const Instruction& i);
   void EndBlock();
   uint32_t Selected(const Instruction& i);

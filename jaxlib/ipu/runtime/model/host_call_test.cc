@@ -110,6 +110,19 @@ TEST_F(HostCall, PassesOperandsAndReturnsResults) {
   EXPECT_EQ(counters.cycles, 5 * 7);
 }
 
+TEST_F(HostCall, TheFirstWaitsAreNoted) {
+  ipu_set_host_caller(AddUp);
+  RunCounters counters;
+  counters.times_host = true;
+  EXPECT_TRUE(Calls(4).Run(&counters).ok());
+  EXPECT_EQ(counters.waits.size(), 4u);
+  EXPECT_TRUE(counters.times_host);
+  EXPECT_TRUE(Calls(100'001).Run(&counters).ok());
+  EXPECT_EQ(calls, 100'005);
+  EXPECT_EQ(counters.waits.size(), 100'000u);
+  EXPECT_FALSE(counters.times_host);
+}
+
 TEST_F(HostCall, AFailureEndsTheRun) {
   ipu_set_host_caller(FailLater);
   Calls program(100);

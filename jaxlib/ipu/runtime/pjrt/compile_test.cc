@@ -180,9 +180,11 @@ TEST_F(CompilerTest, ErrorsKeepCodeAndMessage) {
 }
 
 TEST(SerializedExecutableTest, RoundTrips) {
-  const std::string bytes = SerializeExecutable("options", "program");
+  const std::vector<int64_t> devices = {3, 0};
+  const std::string bytes = SerializeExecutable("options", "program", devices);
   auto parts = ParseExecutable(bytes);
   ASSERT_TRUE(parts.ok());
+  EXPECT_EQ(parts->device_ids, devices);
   EXPECT_EQ(parts->options, "options");
   EXPECT_EQ(Text(parts->program), "program");
 }
@@ -198,7 +200,8 @@ TEST(SerializedExecutableTest, TruncationIsAnError) {
 
 // The program has its own checksum and is left out.
 TEST(SerializedExecutableTest, AnyFlippedBitIsAnError) {
-  const std::string bytes = SerializeExecutable("options", "");
+  const std::vector<int64_t> devices = {3, 200};
+  const std::string bytes = SerializeExecutable("options", "", devices);
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
     std::string damaged = bytes;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
@@ -270,6 +273,28 @@ TEST_F(LoadTest, PartitionsHaveTheirDevicesInAnyOrder) {
   partitions.executable = &executable;
   Check(api_->PJRT_Executable_NumPartitions(&partitions));
   EXPECT_EQ(partitions.num_partitions, 2u);
+}
+
+TEST_F(LoadTest, WithoutOptionsTheDevicesAreThoseItWasCompiledFor) {
+  programs_["increment"].info.num_partitions = 2;
+  ProtoOptions proto;
+  proto.partitions = 2;
+  const std::string options = ParseCompileOptions(Serialize(proto))->portable;
+  const auto devices = [&](std::vector<int64_t> stored) {
+    const std::string bytes = SerializeExecutable(options, "increment", stored);
+    PJRT_Executable_DeserializeAndLoad_Args args = {};
+    args.client = client_.get();
+    args.serialized_executable = bytes.data();
+    args.serialized_executable_size = bytes.size();
+    Check(api_->PJRT_Executable_DeserializeAndLoad(&args));
+    const std::unique_ptr<PJRT_LoadedExecutable> loaded(args.loaded_executable);
+    return loaded->devices;
+  };
+  using Devices = std::vector<PJRT_Device*>;
+  EXPECT_EQ(devices({1, 0}), (Devices{device(1), device(0)}));
+  // A client without IPU 7, and an executable of an earlier version.
+  EXPECT_EQ(devices({7, 0}), (Devices{device(0), device(1)}));
+  EXPECT_EQ(devices({}), (Devices{device(0), device(1)}));
 }
 
 TEST_F(LoadTest, BadProgramsAndDevicesAreErrors) {

@@ -18,6 +18,7 @@ struct DeviceState {
   int64_t free_ns;     // end of the last run, in modelled time
   int64_t steps_left;  // to expand
   uint64_t runs_not_expanded = 0;
+  uint64_t runs_not_timed = 0;
 };
 
 // "loop at train.py:12"
@@ -187,11 +188,11 @@ class Timeline {
   Timeline(int64_t origin_ns, const ProfilerOptions& options)
       : origin_ns_(origin_ns), options_(options) {}
 
-  Status Add(const std::vector<ProfiledRun>& runs) {
-    for (const ProfiledRun& run : runs) {
-      if (run.gang != 0) gangs_[run.gang].push_back(run.device);
+  Status Add(const std::vector<ProfiledRunPtr>& runs) {
+    for (const ProfiledRunPtr& run : runs) {
+      if (run->gang != 0) gangs_[run->gang].push_back(run->device);
     }
-    for (const ProfiledRun& run : runs) IPU_RETURN_IF_ERROR(Add(run));
+    for (const ProfiledRunPtr& run : runs) IPU_RETURN_IF_ERROR(Add(*run));
     return Status();
   }
 
@@ -204,6 +205,11 @@ class Timeline {
                " runs without all of their steps (ipu_max_steps=" +
                std::to_string(options_.max_steps) + ", ipu_loop_iterations=" +
                std::to_string(options_.loop_iterations) + ")";
+      }
+      if (device.runs_not_timed > 0) {
+        what += (what.empty() ? "" : "; ") +
+                std::to_string(device.runs_not_timed) +
+                " runs with only the first of their waits for the host";
       }
       if (lost > 0) {
         what += (what.empty() ? "" : "; ") + std::to_string(lost) +
@@ -234,6 +240,7 @@ class Timeline {
       device.plane.AddWait(*program.host_steps[wait.step], wait.begin_ns,
                            wait.end_ns);
     }
+    device.runs_not_timed += !run.counters.times_host;
     Expansion expansion(program, options_, begin, ns_per_cycle, &device);
     expansion.Move(run.moving_cycles);
     expansion.Add(Resolve(program.steps, run.counters));
@@ -294,7 +301,7 @@ class Timeline {
 
 }  // namespace
 
-StatusOr<std::string> MakeTimeline(const std::vector<ProfiledRun>& runs,
+StatusOr<std::string> MakeTimeline(const std::vector<ProfiledRunPtr>& runs,
                                    int64_t origin_ns, uint64_t lost,
                                    const ProfilerOptions& options) {
   Timeline timeline(origin_ns, options);

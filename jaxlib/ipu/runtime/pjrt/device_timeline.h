@@ -17,7 +17,7 @@ namespace ipu {
 
 // A serialised XSpace. `runs` are in the order in which each device ran them,
 // and did not begin before `origin_ns`; `lost` is how many were not noted.
-StatusOr<std::string> MakeTimeline(const std::vector<ProfiledRun>& runs,
+StatusOr<std::string> MakeTimeline(const std::vector<ProfiledRunPtr>& runs,
                                    int64_t origin_ns, uint64_t lost,
                                    const ProfilerOptions& options);
 

@@ -124,8 +124,12 @@ PJRT_Error* OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args) {
 
 PJRT_Error* Serialize(PJRT_Executable_Serialize_Args* args) {
   const Executable& executable = *args->executable->executable;
+  std::vector<int64_t> ids;
+  for (const PJRT_Device* device : executable.devices()) {
+    ids.push_back(device->description.id);
+  }
   auto* bytes = new PJRT_SerializedExecutable{
-      SerializeExecutable(executable.options(), executable.bytes())};
+      SerializeExecutable(executable.options(), executable.bytes(), ids)};
   args->serialized_bytes = bytes->bytes.data();
   args->serialized_bytes_size = bytes->bytes.size();
   args->serialized_executable = bytes;

@@ -94,8 +94,6 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   StatusOr<ExecutableParts> parts = ParseExecutable(
       {args->serialized_executable, args->serialized_executable_size});
   IPU_PJRT_RETURN_IF_ERROR(parts.status());
-  // Only the options that come with the call name devices; stored ones say at
-  // most how these lie to each other.
   std::string_view options_bytes = parts->options;
   if (args->overridden_serialized_compile_options != nullptr) {
     options_bytes = {args->overridden_serialized_compile_options,
@@ -104,7 +102,16 @@ PJRT_Error* DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args* args) {
   StatusOr<CompileOptions> options = ParseCompileOptions(options_bytes);
   IPU_PJRT_RETURN_IF_ERROR(options.status());
   if (args->overridden_serialized_compile_options == nullptr) {
-    options->device_ids.clear();
+    // The devices that it was compiled for, or the first ones of a client that
+    // has not all of them. Stored options say at most how they lie to each
+    // other.
+    options->device_ids = std::move(parts->device_ids);
+    const auto is_here = [&](int64_t id) {
+      return args->client->FindDevice(id) != nullptr;
+    };
+    if (!std::ranges::all_of(options->device_ids, is_here)) {
+      options->device_ids.clear();
+    }
   }
   StatusOr<Devices> devices = SelectDevices(args->client, *options);
   IPU_PJRT_RETURN_IF_ERROR(devices.status());

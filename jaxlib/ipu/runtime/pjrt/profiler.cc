@@ -1,6 +1,7 @@
 #include "jaxlib/ipu/runtime/pjrt/profiler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/pjrt/device_timeline.h"
 #include "jaxlib/ipu/runtime/support/unix_time.h"
@@ -10,6 +11,8 @@ namespace {
 
 // A limit of the memory that a profile takes: about 300 bytes each.
 constexpr size_t kMostRuns = 500'000;
+// 24 bytes each.
+constexpr size_t kMostWaits = 5'000'000;
 
 std::mutex& SessionsMutex() {
   static auto& mutex = *new std::mutex;
@@ -36,13 +39,16 @@ uint64_t Profiler::NewGang() {
   return ++last;
 }
 
-void Profiler::Add(const ProfiledRun& run) {
+void Profiler::Add(ProfiledRun run) {
+  const auto noted = std::make_shared<const ProfiledRun>(std::move(run));
   const std::lock_guard lock(SessionsMutex());
   for (ProfilerSession* session : Sessions()) {
     const std::lock_guard session_lock(session->mutex_);
-    if (run.begin_ns < session->begin_ns_) continue;
-    if (session->runs_.size() < kMostRuns) {
-      session->runs_.push_back(run);
+    if (noted->begin_ns < session->begin_ns_) continue;
+    const size_t waits = session->num_waits_ + noted->counters.waits.size();
+    if (session->runs_.size() < kMostRuns && waits <= kMostWaits) {
+      session->runs_.push_back(noted);
+      session->num_waits_ = waits;
     } else {
       ++session->lost_;
     }
@@ -57,6 +63,7 @@ void ProfilerSession::Start() {
   {
     const std::lock_guard session_lock(mutex_);
     runs_.clear();
+    num_waits_ = 0;
     lost_ = 0;
     begin_ns_ = UnixNanoseconds();
   }
@@ -72,8 +79,13 @@ void ProfilerSession::Stop() {
 }
 
 StatusOr<std::string> ProfilerSession::Collect() const {
-  const std::lock_guard lock(mutex_);
-  return MakeTimeline(runs_, begin_ns_, lost_, options_);
+  // Expanding steps takes seconds, in which runs must not wait for the mutex.
+  std::unique_lock lock(mutex_);
+  const std::vector<ProfiledRunPtr> runs = runs_;
+  const int64_t begin_ns = begin_ns_;
+  const uint64_t lost = lost_;
+  lock.unlock();
+  return MakeTimeline(runs, begin_ns, lost, options_);
 }
 
 }  // namespace ipu

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ struct ProfiledRun {
   double moving_cycles = 0;
   RunCounters counters;
 };
+
+using ProfiledRunPtr = std::shared_ptr<const ProfiledRun>;
 
 struct ProfilerOptions {
   bool xprof_ops = false;  // a second plane for XProf's pages of operations
@@ -57,7 +60,8 @@ class ProfilerSession {
   mutable std::mutex mutex_;
   bool started_ = false;
   int64_t begin_ns_ = 0;
-  std::vector<ProfiledRun> runs_;
+  std::vector<ProfiledRunPtr> runs_;
+  size_t num_waits_ = 0;  // of all runs
   uint64_t lost_ = 0;
 };
 
@@ -67,7 +71,7 @@ class Profiler {
   // The time at which a run begins; 0 if nobody profiles.
   static int64_t Begin();
   static uint64_t NewGang();
-  static void Add(const ProfiledRun& run);
+  static void Add(ProfiledRun run);
 
  private:
   friend class ProfilerSession;

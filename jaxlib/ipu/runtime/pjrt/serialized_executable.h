@@ -1,5 +1,6 @@
 // The format that JAX's compilation cache and serialize_executable store: the
-// compile options and the program as fields in the protocol buffer wire format.
+// compile options, the devices and the program as fields in the protocol buffer
+// wire format.
 
 #ifndef JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
 #define JAXLIB_IPU_RUNTIME_PJRT_SERIALIZED_EXECUTABLE_H_
@@ -8,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/support/status.h"
 
@@ -26,11 +28,13 @@ namespace ipu {
 
 struct ExecutableParts {
   std::string options;               // without a device
+  std::vector<int64_t> device_ids;   // of the partitions, in their order
   std::span<const uint8_t> program;  // within the bytes that were parsed
 };
 
 std::string SerializeExecutable(std::string_view options,
-                                std::string_view program);
+                                std::string_view program,
+                                std::span<const int64_t> device_ids = {});
 
 // DATA_LOSS for bytes that were not written by SerializeExecutable.
 StatusOr<ExecutableParts> ParseExecutable(std::string_view bytes);
