@@ -90,9 +90,8 @@ def add_terms(sums: Sums, terms: Sequence[Block]) -> None:
   zero = np.zeros((), NUMPY[sums.dtype])
   builder.fill(builder.constant(zero, sums.dtype), sums.root)
   shape, first = product.shape, sums.choice.first
-  d = max(
-    range(product.outer, len(shape)), key=lambda d: -(-shape[d] // first[d])
-  )
+  dims = range(product.outer, len(shape))
+  d = max(dims, key=lambda d: -(-shape[d] // first[d]))
   for block in terms:
     if block.begins[d] == 0:
       _add_along(sums, _along(block, d, 0, shape[d]), d, first[d])
@@ -106,19 +105,9 @@ def _add_along(sums: Sums, block: Block, d: int, size: int) -> None:
   sources = [source for source in found if source is not None]
   done = 0
   if len(sources) == len(found):
-    stacked = sum(
-      size * count * _bytes_each(source)
-      for source in sources
-      if not source.stays
-    )
-    each = stacked / count / sums.builder.target.num_tiles
-    most = max(
-      int(sums.choice.room // each) if each else count, -(-count // MOST_LOOPS)
-    )
-    loops = -(-count // min(most, count))
-    some = -(-count // loops)
+    most = _most_trips(sums, sources, size, count)
     while count - done > 1:
-      trips = min(some, count - done)
+      trips = min(most, count - done)
       _repeat(sums, block, d, size, done, trips, sources)
       done += trips
   for begin in range(done * size, extent, size):
