@@ -273,15 +273,13 @@ def executable_room(target: Target, memory: MemoryPlan) -> Array:
   """Bytes of executable code on each tile with which a program would fit if
   nothing else changed; int64[tile].
 
-  These are the bytes of the region that can hold code. Tiles that exceed their
-  SRAM have room for less, unless they would do so without any code.
+  These are the bytes of the region that can hold code. There is none on tiles
+  that exceed their SRAM, as arguments of functions take some, too, unless these
+  tiles would exceed it without any code.
   """
   room = np.full(target.num_tiles, target.executable_bytes, np.int64)
   for group in memory.addresses.groups:
     over = group.needed - target.bytes_per_tile
     if over > 0 and not group.crowded:
-      least = memory.code.executable[group.tiles] - over
-      room[group.tiles] = np.where(
-        least > 0, np.minimum(room[group.tiles], least), room[group.tiles]
-      )
+      room[group.tiles & (memory.code.executable > over)] = 0
   return room

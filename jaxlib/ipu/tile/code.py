@@ -57,7 +57,7 @@ _FRAME = 8
 # each call [D].
 _PASS, _CONSTANT = 2, 4
 # Code of the copies on a tile, as large as a typical codelet's [G].
-_COPIES = 512
+COPIES = 512
 
 Mask = npt.NDArray[np.bool_]
 
@@ -331,7 +331,7 @@ class CodeCount:
     for code, partitions in self._users.items():
       where = self._anywhere(Participants(partitions, False))
       vertices += self._sizes[code] * where
-    vertices += _COPIES * self._copying
+    vertices += COPIES * self._copying
     workers = target.worker_stack_bytes * target.num_workers
     stacks = (vertices > 0) * workers + (
       control > 0

@@ -12,6 +12,7 @@ they are neither needed before nor after. Constants that differ are passed, too.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -26,7 +27,7 @@ from jaxlib.ipu.tile.call import (
   ArgumentCopy,
   Call,
 )
-from jaxlib.ipu.tile.code import CALL, COPY, FUNCTION, CodeCount
+from jaxlib.ipu.tile.code import CALL, COPIES, COPY, FUNCTION, CodeCount
 from jaxlib.ipu.tile.copy import copy_views
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
@@ -122,8 +123,13 @@ class _Search:
       if excess <= 0:
         break
       some = _free(f, taken)
-      saved = 0 if some is None else self._take(some, instead)
-      if some is not None and saved > 0:
+      if some is None:
+        continue
+      # The code of copies on a tile may not be there yet.
+      some = self._enough(some, max(excess, _LEAST) + COPIES)
+      saved = self._saved(some)
+      if saved >= _LEAST:
+        self._take(some, instead)
         excess -= saved
         taken.update(self._places.covered(some.begins, some.length))
     for region in outside_functions(self._program.steps):
@@ -153,22 +159,22 @@ class _Search:
 
   # --- Functions -----------------------------------------------------------
 
-  def _take(
-    self,
-    f: Sequences,
-    instead: _Edits,
-  ) -> int:
-    """Makes a function, if it saves anything; returns how many bytes."""
-    tensors = self._program.tensors
-    differing = [
-      n for n in f.names[0] if any(names[n] != n for names in f.names)
-    ]
-    roots = [n for n in differing if tensors[n].root == n]
-    # By place: roots to copy in, and those to copy out.
-    ends = [self._ends(f, i, roots) for i in range(len(f.begins))]
+  def _enough(self, f: Sequences, excess: int) -> Sequences:
+    """The first of the sequences, as many as save `excess` bytes, or all."""
+    number = 1 + math.ceil(excess * (len(f.begins) - 1) / f.saved)
+    while number < len(f.begins):
+      few = f.only(range(max(number, 2)))
+      if self._saved(few) >= excess:
+        return few
+      number *= 2
+    return f
+
+  def _saved(self, f: Sequences) -> int:
+    """Bytes of code that a function saves on the tile."""
+    _, ends = self._arguments(f)
     arguments = len(set().union(*(set(a) | set(b) for a, b in ends)))
     count = len(f.begins)
-    saved = -count * (CALL * WORD + COPY * WORD * arguments)
+    saved = -count * (CALL * WORD + COPY * WORD * arguments) - FUNCTION * WORD
     for i in range(f.length):
       size, vertices = self._size(self._places[f.begins[0] + i])
       saved += (count - 1) * size
@@ -176,8 +182,22 @@ class _Search:
         made = [self._places[b + i] for b in f.begins]
         programs = {p.step.constants for p in made}
         saved += (len(programs) - 1) * vertices
-    if saved < FUNCTION * WORD + _LEAST:
-      return 0
+    return saved
+
+  def _arguments(
+    self, f: Sequences
+  ) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
+    """The tensors that differ between the sequences, and for each sequence the
+    roots to copy in and those to copy out, all by the first one's names."""
+    differing = [
+      n for n in f.names[0] if any(names[n] != n for names in f.names)
+    ]
+    roots = [n for n in differing if self._program.tensors[n].root == n]
+    return differing, [self._ends(f, i, roots) for i in range(len(f.begins))]
+
+  def _take(self, f: Sequences, instead: _Edits) -> None:
+    """Makes a function."""
+    differing, ends = self._arguments(f)
     own = self._own(differing)
     self._program.outlined |= {
       there: own[here]
@@ -207,7 +227,6 @@ class _Search:
         ],
       )
     self._program.functions += 1
-    return saved - FUNCTION * WORD
 
   def _cycles(self, f: Sequences) -> float:
     """Cycles that a run takes for the calls of a function, with the copies of
