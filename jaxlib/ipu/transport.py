@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -148,7 +148,7 @@ class Transport:
       self._ended[channel].add(number)
       for arrived in (self._messages, self._failures):
         for process in self._queues:
-          arrived.pop((process, run), None)  # type: ignore[attr-defined]
+          arrived.pop((process, run), None)
 
   def close(self) -> None:
     """Sends what is to be sent and ends all waiting."""
@@ -229,7 +229,7 @@ _End = ctypes.CFUNCTYPE(None, _text, ctypes.c_uint64)
 class _Functions(ctypes.Structure):
   """ipu_transport of runtime/pjrt/transport.h."""
 
-  _fields_: Sequence[tuple[str, Any]] = [
+  _fields_ = [
     ("send", _Send),
     ("receive", _Receive),
     ("fail", _Fail),
