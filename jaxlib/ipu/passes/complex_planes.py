@@ -330,6 +330,7 @@ def _stacked(e: Emitter, planes: list[Value]) -> Value:
     array = part and _operand(part, "stablehlo.slice")
     if array is None or array.shape != (len(planes), *plane.shape):
       return e.concatenate(rows, 0)
+    assert part is not None and part.node is not None
     if part.shape != rows[k].shape or part.node.attributes[0][0] != k:
       return e.concatenate(rows, 0)
     whole.append(array)

@@ -15,26 +15,27 @@ namespace {
 // transforms of 1000 rows of 1000 took 3.2 ms instead of 5.1, a softmax of
 // 2048 x 2048 took 1.9 instead of 2.5.
 
-// Bands only pay for steps that access at least so many bytes. What smaller
-// ones write is still in the cache when the next step reads it.
+// Bands only pay for steps that access at least so many bytes (a guess). What
+// smaller ones write is still in the cache when the next step reads it.
 constexpr int64_t kWorthBytes = int64_t{2} << 20;
 // Bytes that the steps access in a band. The rest of the second-level cache is
 // for what all bands read.
 constexpr int64_t kBandBytes = 384 << 10;
-// Rows with more bytes do not fit in that cache.
+// Rows with more bytes (a guess) do not fit in that cache.
 constexpr int64_t kMostRowBytes = 768 << 10;
-// Enough bands for every thread to get some.
+// Enough bands for every thread to get some; a guess.
 constexpr int64_t kFewestBands = 8;
 // Bands have a multiple of so many rows, so that they consist of whole vectors,
 // and of whole cache lines even if an element has a few bytes.
 constexpr int64_t kUnit = 16;
 // The least number of contiguous bytes in a band that memory delivers at full
-// speed: a page.
+// speed; a guess: a page.
 constexpr int64_t kLeastPiece = 4 << 10;
 // The most bytes of an operand that every band needs whole and rearranges again
-// (Packs): a small part of what the band itself reads.
+// (Packs); a guess: a small part of what the band itself reads.
 constexpr int64_t kMostShared = 64 << 10;
-// Steps of a group, since the time to find groups grows with its square.
+// A limit of the steps of a group: the time to find groups grows with its
+// square.
 constexpr size_t kMostSteps = 16;
 
 // The bytes that a step accesses of an operand or result.

@@ -7,7 +7,7 @@
 
 namespace ipu::model {
 
-// Of one run; 24 bytes each. Later ones are not noted.
+// A limit for one run, of 24 bytes each. Later ones are not noted.
 constexpr size_t kMostWaits = 100'000;
 // Of a loop that is run from a tape: a millisecond or less.
 constexpr uint64_t kTripsBetweenChecks = 1 << 16;

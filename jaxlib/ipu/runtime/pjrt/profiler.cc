@@ -11,7 +11,7 @@ namespace {
 
 // A limit of the memory that a profile takes: about 300 bytes each.
 constexpr size_t kMostRuns = 500'000;
-// 24 bytes each.
+// The same, of 24 bytes each: a limit.
 constexpr size_t kMostWaits = 5'000'000;
 
 std::mutex& SessionsMutex() {

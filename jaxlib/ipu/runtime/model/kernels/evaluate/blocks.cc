@@ -9,7 +9,7 @@ namespace {
 // The size of a block of converted elements, which have at most 16 bits.
 constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
 
-// Programs with more outputs than this allocate memory in each run.
+// Programs with more outputs than this (a guess) allocate memory in each run.
 constexpr size_t kFewOutputs = 16;
 
 class Blocks final : public PreparedEvaluator {

@@ -7,7 +7,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Programs of more elements use vectors, of which these are the shortest.
+// Programs of more elements use vectors, of which these are the shortest; a
+// guess.
 constexpr int64_t kMostElements = 4;
 
 int64_t SizeOf(const std::vector<int64_t>& shape) {

@@ -7,7 +7,7 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // The most slots, and the most uniform values among them, of a program that
-// runs without a state: what fits easily on the stack.
+// runs without a state; a guess: what fits easily on the stack.
 constexpr size_t kFewSlots = 64;
 constexpr size_t kFewCells = 16;
 

@@ -6,7 +6,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Programs with more slots or outputs than these allocate memory in each run.
+// Programs with more slots or outputs than these (a guess) allocate memory in
+// each run.
 constexpr size_t kFewSlots = 128;
 constexpr size_t kFewOutputs = 16;
 

@@ -84,7 +84,8 @@ class FourierTransform {
   }
 
  private:
-  // The largest for which ops/fft.py multiplies by a matrix (_DIRECT_PRIME).
+  // A limit of a stage's stack; ops/fft.py multiplies by no larger matrix
+  // (_DIRECT_PRIME).
   static constexpr int kLargestPrime = 127;
 
   struct Stage {
@@ -159,13 +160,13 @@ class FourierTransform {
   template <int kRadix>
   static void RunStage(const Stage& stage, ComplexPlanes<T> in,
                        ComplexPlanes<T> out) {
-    constexpr int kMost = kRadix == 0 ? kLargestPrime : kRadix;
+    constexpr int kSize = kRadix == 0 ? kLargestPrime : kRadix;
     const int radix = kRadix == 0 ? stage.radix : kRadix;
     const T* const roots = stage.roots.data();
     const T* rotation = stage.rotation.data();
     for (int64_t p = 0; p < stage.groups; ++p) {
       for (int64_t q = 0; q < stage.together; ++q) {
-        ComplexLanes<T> x[kMost];
+        ComplexLanes<T> x[kSize];
         const int64_t from = q + stage.together * p;
         const int64_t to = q + stage.together * radix * p;
 #pragma GCC unroll 8
@@ -173,7 +174,7 @@ class FourierTransform {
           x[r] = in.At(from + stage.together * stage.groups * r);
         }
         if constexpr (kRadix == 0) {
-          ComplexLanes<T> pairs[kMost];
+          ComplexLanes<T> pairs[kSize];
           ButterflyOdd(x, radix, roots, pairs);
         } else if constexpr (kRadix == 2) {
           Butterfly2(x);

@@ -47,8 +47,8 @@ class FourierProduct {
   // Products of fewer terms are multiplied. A guess: there, a product takes
   // hardly more operations than a transform.
   static constexpr int64_t kFewestTerms = 8;
-  // Bounds the buffers of a block: 6 planes of 257 vectors of 32 bytes take
-  // 48 KB. ops/fft.py needs no more than 127.
+  // A limit for the buffers of a block: 6 planes of 257 vectors of 32 bytes
+  // take 48 KB. ops/fft.py needs no more than 127.
   static constexpr int64_t kLongest = 256;
   // If rows are adjacent in the result, but in runs of fewer rows than this,
   // many lanes would be empty. A guess: the lanes of f32 with AVX2.

@@ -11,7 +11,8 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The shortest vector is 16 bytes: four lanes of 4 bytes.
+// A limit of the instruction set: the shortest vector is 16 bytes, four lanes
+// of 4 bytes.
 inline constexpr int kShortestVector = 4;
 inline constexpr Lanes kShortest{16};
 
