@@ -125,7 +125,7 @@ PJRT_Error* OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args* args) {
 PJRT_Error* Serialize(PJRT_Executable_Serialize_Args* args) {
   const Executable& executable = *args->executable->executable;
   std::vector<int64_t> ids;
-  for (const PJRT_Device* device : executable.devices()) {
+  for (const PJRT_Device* device : executable.all_devices()) {
     ids.push_back(device->description.id);
   }
   auto* bytes = new PJRT_SerializedExecutable{
