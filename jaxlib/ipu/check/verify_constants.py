@@ -22,8 +22,8 @@ def check(v: Verifier, step: schema.Execute) -> None:
     found = _elements(v, step, operand)
     if found is None:
       continue
-    # Elements are rounded once. The description is, too, and the angles of
-    # which it has the sines, up to 2 pi.
+    # Elements are rounded once; so is the description, and before that the
+    # angles of which it has the sines, up to 2 pi.
     bound = 16 * np.finfo(found.dtype).eps * np.abs(expected).max(initial=0)
     error = np.abs(found - expected).max(initial=0)
     v.require(
