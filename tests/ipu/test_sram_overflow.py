@@ -258,7 +258,7 @@ def test_overflow_messages_name_copies_of_arguments(ipu):
   def product(batch):
     return batch["x"] @ batch["y"]
 
-  (batch,) = shapes([{"x": (7168, 7168), "y": (7168, 7168)}], ipu)
+  (batch,) = shapes([{"x": (7680, 7680), "y": (7680, 7680)}], ipu)
   assert "copy of argument batch['x']" in refusal(product, batch)
 
 
