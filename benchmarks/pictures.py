@@ -61,7 +61,7 @@ PICTURES = (
     "too large",
     "memory",
     height=1000,
-    script="selectTile(report.memory.admitted_tile)",
+    script="selectTile(report.memory.peak_tile)",
   ),
   Picture("narrow", "too large", "summary", 390, 844),
 )

@@ -274,6 +274,9 @@ def test_programs_that_fit_stay_as_they_are(state):
     layers, LAYERS, TILES, code_budget=code(before) - 1
   )
   assert code(state) <= code(found) < code(before)
+  # No more calls than needed.
+  few, all_ = ([*calls(s.tiles.steps)] for s in (found, state))
+  assert 2 <= len(few) < len(all_)
 
 
 def test_code_that_has_no_room_beside_data_is_shared():
