@@ -74,8 +74,7 @@ def _make_client() -> Any:
   late_rules.register()
   point_to_point.register()
   client_options = plugin.client_options(settings, chosen)
-  if jax.distributed.is_initialized():
-    client_options |= plugin.join_processes(settings, client_options)
+  client_options |= plugin.join_processes(settings, client_options)
   client = internals.make_client(str(plugin.LIBRARY), client_options)
   if settings.trace:
     trace_file.start(library, settings.trace_directory)

@@ -402,7 +402,7 @@ def _copies(target: Target, count: int) -> dict[str, list[int]]:
 def join_processes(
   settings: options.Settings, client_options: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Connects to the other processes of `jax.distributed`.
+  """Connects to the other processes of `jax.distributed`, if there are any.
 
   Args:
     settings: from the flags.

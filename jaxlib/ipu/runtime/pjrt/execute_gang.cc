@@ -323,9 +323,7 @@ PJRT_Error* ExecuteGang(const ExecutablePtr& executable,
   if (args->num_devices != count || args->execute_device != nullptr) {
     return MakeError(InvalidArgument(
         "program " + executable->info().name + " was compiled for " +
-        std::to_string(count) +
-        " IPUs of this process together; the call "
-        "names " +
+        std::to_string(count) + " IPUs together; the call names " +
         std::to_string(args->execute_device ? 1 : args->num_devices)));
   }
   const std::vector<uint32_t> donated =
