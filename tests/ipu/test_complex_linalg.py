@@ -225,6 +225,18 @@ def test_cycles_of_loops_over_columns(ipu):
     assert compiled.cost_analysis()["ipu cycles"] < most
 
 
+@pytest.mark.ipu_only
+@pytest.mark.parametrize(
+  ("f", "most"), ((jnp.linalg.svd, 240), (jnp.linalg.eigh, 145))
+)
+def test_supersteps_of_small_decompositions(ipu, f, most):
+  """208 and 127; with factors made from reflectors afterwards 323 and 191."""
+  like = jax.ShapeDtypeStruct((8, 8), np.complex64)
+  with jax.default_device(ipu):
+    compiled = jax.jit(f).lower(like).compile()
+  assert compiled.cost_analysis()["ipu supersteps"] < most
+
+
 @pytest.mark.parametrize("dtype", (np.complex64, np.complex128))
 def test_svd_of_hard_matrices(ipu, dtype):
   a = np.stack(list(hard(dtype).values()))

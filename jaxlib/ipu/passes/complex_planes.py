@@ -323,23 +323,23 @@ class _Planes:
 def _stacked(e: Emitter, planes: list[Value]) -> Value:
   """Planes along a new first dimension; as they are if they are all parts of
   such an array."""
-  rows = [e.reshape(p, (1, *p.shape)) for p in planes]
-  whole = []
-  for k, plane in enumerate(planes):
-    part = _operand(plane, "stablehlo.reshape")
-    array = part and _operand(part, "stablehlo.slice")
-    if array is None or array.shape != (len(planes), *plane.shape):
-      return e.concatenate(rows, 0)
-    assert part is not None and part.node is not None
-    if part.shape != rows[k].shape or part.node.attributes[0][0] != k:
-      return e.concatenate(rows, 0)
-    whole.append(array)
-  return whole[0] if len(set(whole)) == 1 else e.concatenate(rows, 0)
+  first, *others = (_array_of(p, k, len(planes)) for k, p in enumerate(planes))
+  if first is not None and all(other is first for other in others):
+    return first
+  return e.concatenate([e.reshape(p, (1, *p.shape)) for p in planes], 0)
 
 
-def _operand(value: Value, op: str) -> Value | None:
-  node = value.node
-  return node.inputs[0] if node is not None and node.op == op else None
+def _array_of(plane: Value, k: int, count: int) -> Value | None:
+  """The array [count, ...] of which this is part k, if there is one."""
+  outer = plane.node
+  if outer is None or outer.op != "stablehlo.reshape":
+    return None
+  part = outer.inputs[0].node
+  if part is None or part.op != "stablehlo.slice":
+    return None
+  array, (starts, limits, _) = part.inputs[0], part.attributes
+  found = array.shape == (count, *plane.shape)
+  return array if found and (starts[0], limits[0]) == (k, k + 1) else None
 
 
 def _types(value: Value) -> list[tuple[tuple[int, ...], DType]]:
