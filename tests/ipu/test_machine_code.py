@@ -109,10 +109,10 @@ def test_division_of_narrow_integers(on_ipu, dtype):
 def test_constants_and_narrow_integers(check, dtype):
   info = np.iinfo(dtype)
   x = all_values(dtype)
-  constants = (1, 50, info.max, info.min)
+  constants = (50, info.min)
   for constant in map(dtype, constants):
     check(lambda x, c=constant: of_constant(x, c), x, rtol=0)
-  for by in (0, 1, 3, info.bits - 1, info.bits):
+  for by in (1, info.bits - 1, info.bits):
     check(lambda x, by=by: of_shifts(x, by), x, rtol=0)
 
 
