@@ -38,8 +38,8 @@ def all_values(dtype):
 def divisors(dtype):
   """Powers of two, odd and even constants of both signs, and the limits."""
   info = np.iinfo(dtype)
-  magnitudes = [2, 3, 6, 7, 10, 16, 25, 60, 64, 85, 100, 127]
-  magnitudes += [1000, 16384, 32767] if info.bits == 16 else []
+  magnitudes = [2, 3, 7, 16, 100, 127]
+  magnitudes += [1000, 16384] if info.bits == 16 else []
   signs = (1, -1) if info.min < 0 else (1,)
   return [s * d for d in magnitudes for s in signs] + [
     1, info.max, info.min or info.max - 1,
@@ -109,10 +109,10 @@ def test_division_of_narrow_integers(on_ipu, dtype):
 def test_constants_and_narrow_integers(check, dtype):
   info = np.iinfo(dtype)
   x = all_values(dtype)
-  constants = (0, 1, 50, 127, info.max - 1, info.max, info.min)
+  constants = (50, info.min)
   for constant in map(dtype, constants):
     check(lambda x, c=constant: of_constant(x, c), x, rtol=0)
-  for by in range(0, info.bits + 1, 1 if info.bits == 8 else 3):
+  for by in (1, info.bits - 1, info.bits):
     check(lambda x, by=by: of_shifts(x, by), x, rtol=0)
 
 

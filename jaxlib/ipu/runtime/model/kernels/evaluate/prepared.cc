@@ -12,14 +12,16 @@ constexpr double kScatteredByte = 0.2;
 
 void RunRecorded(const Step& step, const Frame& frame) {
   const auto* evaluator =
-      static_cast<const Evaluator*>(PayloadOf<const void*>(step));
+      static_cast<const PreparedEvaluator*>(PayloadOf<const void*>(step));
   evaluator->Run(Memory{frame.bases}, 0, evaluator->size());
 }
 
 }  // namespace
 
 PreparedEvaluator::PreparedEvaluator(Prepared prepared)
-    : prepared_(std::move(prepared)), nanoseconds_(plan().nanoseconds) {
+    : prepared_(std::move(prepared)),
+      plan_(prepared_.plan()),
+      nanoseconds_(plan_.nanoseconds) {
   for (const Destination& d : destinations()) {
     nanoseconds_ += (d.dense ? kDenseByte : kScatteredByte) * d.item_size;
   }
@@ -30,7 +32,7 @@ int64_t PreparedEvaluator::grain() const {
 }
 
 bool PreparedEvaluator::Record(Tape& tape) const {
-  tape.Call(RunRecorded, static_cast<const Evaluator*>(this));
+  tape.Call(RunRecorded, this);
   return true;
 }
 

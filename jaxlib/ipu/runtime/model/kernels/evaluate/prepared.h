@@ -62,7 +62,7 @@ class PreparedEvaluator : public Evaluator {
   bool Record(Tape& tape) const override;
 
  protected:
-  const Plan& plan() const { return prepared_.plan(); }
+  const Plan& plan() const { return plan_; }
   const std::vector<Destination>& destinations() const {
     return prepared_.destinations;
   }
@@ -72,6 +72,7 @@ class PreparedEvaluator : public Evaluator {
 
  private:
   Prepared prepared_;
+  const Plan& plan_;  // of its program
   double nanoseconds_;
 };
 
