@@ -149,7 +149,7 @@ _ALL = [
       [P("x", "y")],
       lambda mesh, _, to=to: to(mesh, P("y", "x")),
     )
-    # JAX 0.10.2's device_put goes by the host, on every platform.
+    # JAX's device_put goes by the host, on every platform.
     for name, to in (("jit", _jit_to), ("device_put", _to))
   ),
   _training(

@@ -104,6 +104,7 @@ BAD = [
   ("JAX_IPU_MODEL_VERSION", "missing.toml", "cannot read"),
   ("JAX_IPU_FEED_DEPTH", "0", "integer >= 1"),
   ("JAX_IPU_FEED_TIMEOUT", "-1", "a number of seconds"),
+  ("JAX_IPU_COLLECTIVE_TIMEOUT", "-1", "a number of seconds"),
   ("POPLAR_LOG_LEVEL", "LOUD", "TRACE, DEBUG"),
   ("TF_CPP_MIN_LOG_LEVEL", "x", "integer >= 0"),
   ("TF_POPLAR_FLAGS", "--ipu_model_tiles=x", "--ipu_model_tiles"),

@@ -138,8 +138,16 @@ os._exit(0)
 TOTAL = "total(x).block_until_ready()"
 
 
+def in_order(code):
+  """The processes end in the ordinary way, which sends what is still to be
+  sent. JAX lets none end before the others."""
+  return code.replace("os._exit(0)", "")
+
+
 def test_a_process_that_dies_is_named():
-  code = LOOP.format(one="os.kill(os.getpid(), signal.SIGKILL)", others=TOTAL)
+  # What it has sent to the others must have left it.
+  dies = "import time; time.sleep(3); os.kill(os.getpid(), signal.SIGKILL)"
+  code = LOOP.format(one=dies, others=TOTAL)
   with process_kit.started(code, 2) as two:
     (ran,) = two.wait([0])
   assert "process 1 has ended or its connection is broken" in ran.output, ran
@@ -160,8 +168,7 @@ def test_a_process_that_hangs_is_named_and_may_go_on():
     one="print(np.asarray(total(x)).tolist())",
     others="print(np.asarray(total(x)).tolist())",
   )
-  # Both end in the ordinary way, which sends what is still to be sent.
-  code = code.replace("os._exit(0)", "")
+  code = in_order(code)
   with process_kit.started(code, 2, JAX_IPU_COLLECTIVE_TIMEOUT="15") as two:
     said = two.line(0)
     two.running[1].send_signal(signal.SIGCONT)
@@ -186,6 +193,7 @@ total = jax.jit(jax.shard_map(
 
 def test_an_error_of_one_process_is_that_of_all():
   code = LOOP.replace("try:", CALLBACK + "try:").format(one=TOTAL, others=TOTAL)
+  code = in_order(code)
   with process_kit.started(code, 3) as three:
     ran = three.wait()
   for i in (0, 2):
@@ -199,7 +207,7 @@ def test_processes_that_run_different_programs():
     "jax.jit(jax.shard_map(lambda x: jax.lax.pmax(x, 'x'), mesh=mesh, "
     "in_specs=P('x'), out_specs=P()))(x).block_until_ready()"
   )
-  code = LOOP.format(one=other, others=TOTAL)
+  code = in_order(LOOP.format(one=other, others=TOTAL))
   with process_kit.started(code, 2) as two:
     first, second = two.wait()
   said = first.output + second.output
@@ -233,8 +241,6 @@ def test_processes_with_different_machines():
     jax.devices("ipu")
   except Exception as error:
     print(error)
-  sys.stdout.flush()
-  os._exit(0)
   """
   with process_kit.started(code, 2) as two:
     for ran in two.wait():

@@ -11,7 +11,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import compiler, pipeline
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.codelets import dot
 from jaxlib.ipu.diagnostics import CompileError
@@ -92,7 +92,7 @@ def test_keys_do_not_depend_on_where_sources_are(ipu, programs, monkeypatch):
     codes.append(bytes(code))
     return compile_module(code, options)
 
-  monkeypatch.setattr(pipeline, "compile_module", compile_and_keep)
+  monkeypatch.setattr(compiler, "compile_module", compile_and_keep)
   x = jax.device_put(np.ones((4, 3), np.float32), ipu)
   # Modules that differ in their locations alone are compiled once.
   for folder, tiles in (("/here", 8), ("/there", 9)):
