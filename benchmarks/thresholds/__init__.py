@@ -26,8 +26,11 @@ from benchmarks.report import align
 
 Program = tuple[Callable[..., Any], Sequence[Any]]
 
+# A threshold with which everything is computed in the way of small sizes.
+ALL = 1 << 40
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@dataclasses.dataclass(frozen=True)
 class Case:
   """A program in which a threshold matters.
 
@@ -37,19 +40,19 @@ class Case:
     what: what the size is, such as "columns".
     sizes: ascending.
     program: program(size) is a function to jit and its arguments.
+    compare: (case, size) -> costs in the way of small and of large sizes.
     small: small(size) is a value of the threshold with which this size is
       computed in the way of small sizes.
     large: the same of large sizes.
-    compare: (case, size) -> costs in the way of small and of large sizes.
   """
 
   name: str
   what: str
   sizes: Sequence[int]
   program: Callable[[int], Program]
-  small: Callable[[int], float]
-  large: Callable[[int], float]
   compare: Callable[[Case, int], tuple[float, float]]
+  small: Callable[[int], float] = lambda _: ALL
+  large: Callable[[int], float] = lambda _: 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

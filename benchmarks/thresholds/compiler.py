@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from benchmarks.thresholds import Case, Program
-
-_ALL = 1 << 40
 
 
 def _find(name: str) -> tuple[Any, str]:
@@ -62,24 +60,7 @@ def _forget() -> None:
           function.cache_clear()
 
 
-def _case(
-  name: str,
-  what: str,
-  sizes: tuple[int, ...],
-  program: Callable[[int], Program],
-  *,
-  small: Callable[[int], float] = lambda _: _ALL,
-  large: Callable[[int], float] = lambda _: 0,
-) -> Case:
-  return Case(
-    name=name,
-    what=what,
-    sizes=sizes,
-    program=program,
-    small=small,
-    large=large,
-    compare=compare,
-  )
+_case = functools.partial(Case, compare=compare)
 
 
 def _of(*shape: int, dtype: Any = np.float32) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from benchmarks import clock
 from benchmarks.thresholds import Case, Program
 
-# Far above every size; of what sort.cc has on its stack, the most.
-_ALL = 1 << 40
+# The most that sort.cc has room for on its stack.
 _SORT_ROOM = 1 << 10
 _SAMPLES = 15
 _SAMPLE_SECONDS = 4e-3
@@ -92,24 +91,7 @@ def compare(case: Case, size: int) -> tuple[float, float]:
   return best[0], best[1]
 
 
-def _case(
-  name: str,
-  what: str,
-  sizes: tuple[int, ...],
-  program: Callable[[int], Program],
-  *,
-  small: float = _ALL,
-  large: float = 0,
-) -> Case:
-  return Case(
-    name=name,
-    what=what,
-    sizes=sizes,
-    program=program,
-    small=lambda _: small,
-    large=lambda _: large,
-    compare=compare,
-  )
+_case = functools.partial(Case, compare=compare)
 
 
 def _random(*shape: int, dtype: Any = np.float32) -> Any:
@@ -154,17 +136,17 @@ CASES = (
   _case(
     "sort.kFew", "elements in a row, of which 4 are selected", _power(4, 10),
     lambda n: (lambda x: jax.lax.top_k(x, 4), [_rows(n)]),
-    small=_SORT_ROOM,
+    small=lambda _: _SORT_ROOM,
   ),
   _case(
     "sort.kFew", "elements in a row that is sorted", _power(4, 10),
     lambda n: (lambda x: jnp.sort(x), [_rows(n)]),
-    small=_SORT_ROOM,
+    small=lambda _: _SORT_ROOM,
   ),
   _case(
     "sort.kFewKept", "elements selected from 128", _power(0, 5),
     lambda k: (lambda x: jax.lax.top_k(x, k), [_rows(128)]),
-    small=_SORT_ROOM,
+    small=lambda _: _SORT_ROOM,
   ),
   _case(
     "radix_sort.kManyEntries", "elements that are sorted", _power(10, 19),
@@ -198,7 +180,7 @@ CASES = (
   _case(
     "general_reduce.kFewest", "totals, each of 4,096 elements", _power(1, 8),
     lambda m: (_general, [_random(m, 4096)]),
-    small=1 << 11, large=1,
+    small=lambda _: 1 << 11, large=lambda _: 1,
   ),
   _case(
     "plan_sources.kLongestPattern", "elements of a row that is added",
@@ -215,7 +197,7 @@ CASES = (
     "register_plan.kShortestRow", "elements of a row with a factor",
     _power(4, 12),
     lambda n: (_scaled_rows, [_rows(n, 1 << 17), _rows(n, 1 << 17)[:, :1]]),
-    large=2,
+    large=lambda _: 2,
   ),
   _case(
     "register_plan.kShortestWideRow", "64-bit elements of a row with a factor",
@@ -227,7 +209,7 @@ CASES = (
         _rows(n, 1 << 17)[:, :1].astype(np.float64),
       ],
     ),
-    large=2,
+    large=lambda _: 2,
   ),
   _case(
     "short_rows.kWorth", "elements of points that are transposed",

@@ -33,7 +33,7 @@ def _make_client() -> Any:
   import jaxlib.version
 
   try:
-    from jaxlib.ipu import internals, options, plugin, trace_file
+    from jaxlib.ipu import clients, internals, options, plugin, trace_file
   except ModuleNotFoundError as error:
     if error.name != "jaxlib.ipu":
       raise
@@ -58,7 +58,7 @@ def _make_client() -> Any:
     raise ValueError(
       f"{error}. JAX looks for devices once: correct it in a new process"
     ) from error
-  plugin.set_up_logging(settings)
+  clients.set_up_logging(settings)
   plugin.check_installation(jaxlib.version.__version__)
   library = plugin.load()
   internals.list_device_attributes((*plugin.DEVICE_ATTRIBUTES, "ipu_last_run"))
@@ -73,11 +73,11 @@ def _make_client() -> Any:
   callbacks.register()
   late_rules.register()
   point_to_point.register()
-  client_options = plugin.client_options(settings, chosen)
-  client_options |= plugin.join_processes(settings, client_options)
+  client_options = clients.client_options(settings, chosen)
+  client_options |= clients.join_processes(library, settings, client_options)
   client = internals.make_client(str(plugin.LIBRARY), client_options)
   if settings.trace:
     trace_file.start(library, settings.trace_directory)
   jax.ipu.client_was_made(settings)
-  plugin.announce(settings)
+  clients.announce(settings)
   return client

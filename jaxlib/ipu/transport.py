@@ -68,9 +68,14 @@ class _Ended:
 class Transport:
   """The connections of this process. Thread-safe.
 
+  Attributes:
+    functions: what the library calls, which lives as long as this.
+
   Args:
     connections: one to each other process, by its number.
   """
+
+  functions: ctypes.Structure
 
   def __init__(self, connections: Mapping[int, Connection]) -> None:
     self._changed = threading.Condition()
@@ -317,5 +322,5 @@ def connect(library: ctypes.CDLL, transport: Transport, timeout: float) -> None:
   # Waits for running calls, without holding the GIL. Runs after `close`.
   atexit.register(set_transport, None, 0)
   atexit.register(transport.close)
+  transport.functions = functions
   set_transport(functions, round(timeout * 1000) or _FOREVER)
-  library.transport = functions  # type: ignore[attr-defined]  # keep it alive

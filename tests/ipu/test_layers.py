@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2] / "jaxlib" / "ipu"
 
 # Folders and single files of jaxlib/ipu, the lowest first.
 LAYERS = """
- internals dtypes library kernel program location diagnostics layout topology
+internals dtypes library kernel program location diagnostics layout topology
 target flags options host_functions feeds ffi_targets transport processes moves
 codelets plan ir partition tile tile_passes lower sram emit ops passes check
-reporting inspection pipeline progress compiler artifacts replay plugin
+reporting inspection pipeline progress compiler artifacts replay clients plugin
 trace_file report __main__
 """.split()
 FILES = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.py"))

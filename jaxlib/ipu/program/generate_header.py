@@ -221,7 +221,8 @@ def facts_text(t: type) -> list[str]:
     for name, f in fields.items()
     if codec.scalar_letter(f)
   }
-  count: Any = t.num_independent(  # type: ignore[attr-defined]
+  facts: Any = t  # its methods take expressions here instead of integers
+  count = facts.num_independent(
     types.SimpleNamespace(**symbols), _Expression("rank")
   )
   codes = " && ".join(f"f({n})" for n, f in fields.items() if f is Code)
@@ -229,7 +230,7 @@ def facts_text(t: type) -> list[str]:
     "  int64_t NumIndependent([[maybe_unused]] int64_t rank) const {",
     f"    return {_operand(count)};",
     "  }",
-    f"  static constexpr bool kPacks = {str(t.packs).lower()};",  # type: ignore[attr-defined]
+    f"  static constexpr bool kPacks = {str(facts.packs).lower()};",
     "  template <typename F>",
     "  bool EachCode([[maybe_unused]] F f) const {",
     f"    return {codes or 'true'};",

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jaxlib.ipu import compiler, options, pipeline, plugin
+from jaxlib.ipu import clients, compiler, options, pipeline
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.reporting import collect, document
 
@@ -145,7 +145,7 @@ def _compile(
   code: bytes, compile_options: bytes, program: schema.Program
 ) -> tuple[pipeline.State, pipeline.Options]:
   """Compiles a module as the executable was, for the machine of its client."""
-  settings = plugin.settings_for(program.target.version)
+  settings = clients.settings_for(program.target.version)
   with options.use(settings):
     given = compiler.read_options(compile_options)
     without = pipeline.Options(
