@@ -168,7 +168,7 @@ def _connect(
       try:
         connection = listener.accept()
         process = int.from_bytes(connection.recv_bytes(8), "little")
-      except (OSError, EOFError, AuthenticationError):
+      except (ConnectionError, EOFError, AuthenticationError):
         continue  # somebody else
       add(process, connection)
       expected -= 1
