@@ -1,7 +1,7 @@
 """The JAX internals that we use have the shape that we expect.
 
 These tests fail on a JAX that has changed one of them, and name it;
-`jaxlib/ipu/internals.py` says what to do then.
+`jaxlib/ipu/internals` says what to do then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import plugin_test_util
 import pytest
 
 from jaxlib.ipu import internals
+from jaxlib.ipu.internals import feature as features
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -80,7 +81,7 @@ for use, *given in (
 print(jax.jit(lambda x: x + 1)(x))
 """
 PATCH = """
-internals.resolve = changed
+internals.feature.resolve = changed
 import importlib
 importlib.reload(jax.ipu)
 """
@@ -138,8 +139,8 @@ def test_a_changed_required_internal_is_an_error(run_without, feature):
 
 
 def test_a_shape_is_chosen_by_version(monkeypatch):
-  monkeypatch.setattr(internals, "FEATURES", {})
-  monkeypatch.setattr(internals, "jaxlib_version", lambda: (5, 1))
+  monkeypatch.setattr(features, "FEATURES", {})
+  monkeypatch.setattr(features, "jaxlib_version", lambda: (5, 1))
 
   def define(**versions):
     @internals.uses("os.path.join", lost="nothing", **versions)
@@ -164,13 +165,13 @@ def test_a_shape_is_chosen_by_version(monkeypatch):
 def test_an_error_of_what_users_pass_is_theirs(
   monkeypatch, caplog, call, is_users
 ):
-  monkeypatch.setattr(internals, "FEATURES", {})
-  monkeypatch.setattr(internals, "given_up", {})
-  # The function that makes the call stands in internals.py, as features do.
+  monkeypatch.setattr(features, "FEATURES", {})
+  monkeypatch.setattr(features, "given_up", {})
+  # The function that makes the call stands in the package, as features do.
   here = {"call": call}
   source = "def feature(function): return call(function)"
-  exec(compile(source, internals.__file__, "exec"), here)
-  call.__code__ = call.__code__.replace(co_filename=internals.__file__)
+  exec(compile(source, features.__file__, "exec"), here)
+  call.__code__ = call.__code__.replace(co_filename=features.__file__)
   declare = internals.uses("os.path.join", lost="nothing", users=True)
   feature = declare(here["feature"])
   if is_users:
@@ -178,7 +179,7 @@ def test_an_error_of_what_users_pass_is_theirs(
       feature()
   else:
     assert feature() is None
-  assert bool(internals.given_up) is not is_users
+  assert bool(features.given_up) is not is_users
   assert bool(caplog.records) is not is_users
 
 
@@ -205,4 +206,4 @@ def test_internals_are_used_in_one_place():
       elif isinstance(node, ast.ImportFrom) and node.level == 0:
         names += [f"{node.module}.{alias.name}" for alias in node.names]
     found += [f"{path}: {name}" for name in names if _PRIVATE.match(name)]
-  assert not found, "use them in jaxlib/ipu/internals.py"
+  assert not found, "use them in jaxlib/ipu/internals"

@@ -194,10 +194,10 @@ def test_use_of_the_model_is_logged_once():
 def test_importing_jax_loads_no_plugin():
   code = """
   import sys, jax, jax.ipu
-  print(sorted(m for m in sys.modules if m.startswith("jaxlib.ipu")))
+  print({".".join(m.split(".")[:3]) for m in sys.modules
+         if m.startswith("jaxlib.ipu.")})
   """
-  light = ["jaxlib.ipu", "jaxlib.ipu.internals"]
-  assert plugin_test_util.output(code) == str(light)
+  assert plugin_test_util.output(code) == str({"jaxlib.ipu.internals"})
 
 
 def test_creating_the_client_loads_no_compiler():
