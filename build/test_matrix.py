@@ -4,10 +4,11 @@
 Every pinned release of JAX is tested with one Python on this machine: the
 newest one for which it is the newest release, otherwise the newest one for
 which it has a wheel. The tests of JAX's internals and of the installation run
-on all of them, with the plugin and an unmodified JAX.
+on all of them, with the plugin and an unmodified JAX; of these, forks run what
+depends on the wheels (`_OF_WHEELS`).
 
-The whole suite runs on the newest release that makes a fork, with the fork's
-wheels; so do the benchmarks, with a single repetition. Of the other tests each
+All others run on the newest release that makes a fork, with the fork's wheels;
+so do the benchmarks, with a single repetition. Of the other tests each
 runs on another release as well: two thirds of them on each older fork, a third,
 with the plugin, on each release that makes no fork. Not among these is what no
 release of JAX could break alone (`_ONCE`): pages, tools and examples, libraries
@@ -41,6 +42,7 @@ _REQUIREMENTS = ROOT / "build" / "requirements-test.txt"
 _TESTS = ROOT / "tests" / "ipu"
 # Tests of how the backend is installed, rather than of what it computes.
 _OWN_TESTS = ["test_internals.py", "test_plugin_*.py"]
+_OF_WHEELS = "test_plugin_installation.py"
 # Tests of what does not depend on the pair, see above.
 _ONCE = """
 artifacts benchmarks build build_pins build_wheels code_sizes coverage examples
@@ -144,16 +146,22 @@ class Run:
     self, pair: matrix.Pair, kind: str, newest: bool
   ) -> list[list[str]]:
     """The arguments of each run of pytest."""
-    if newest or self._full:
+    if self._full:
       return [[str(_TESTS)]]
-    once = [f"--ignore={_TESTS / f'test_{name}.py'}" for name in _ONCE]
+    own = sorted(path for name in _OWN_TESTS for path in _TESTS.glob(name))
+    if kind == "plugin" and pair.forked:
+      return [[*map(str, own)]]
+    others = [
+      f"--ignore={path}"
+      for path in own
+      if kind == "plugin" or path.name != _OF_WHEELS
+    ]
+    if newest:
+      return [[str(_TESTS), *others]]
+    others += [f"--ignore={_TESTS / f'test_{name}.py'}" for name in _ONCE]
     if kind == "fork":
-      return [[str(_TESTS), *once, _OTHERS]]
-    own = sorted(str(path) for name in _OWN_TESTS for path in _TESTS.glob(name))
-    if pair.forked:
-      return [own]
-    others = [f"--ignore={path}" for path in own]
-    return [own, [str(_TESTS), *once, *others, _SAMPLE]]
+      return [[str(_TESTS), *others, _OTHERS]]
+    return [[*map(str, own)], [str(_TESTS), *others, _SAMPLE]]
 
   def _follow(self, words: Sequence[str], last: str) -> str:
     """Runs a program; returns how it ended: its last line that matches, and how
