@@ -36,8 +36,6 @@ def test_all_code_counts(ipu, caplog):
     (8,), np.float32, sharding=jax.sharding.SingleDeviceSharding(ipu)
   )
   lowered = jax.jit(unequal_steps).lower(x)
-  with pytest.raises(jax.errors.JaxRuntimeError, match="bytes for its code"):
-    lowered.compile({"ipu_allow_out_of_memory": False})
   found = lowered.compile({"ipu_allow_out_of_memory": True}).cost_analysis()
   code, limit = (found[f"ipu executable tile {k}"] for k in ("bytes", "limit"))
   assert limit == 208 * 1024 < code
