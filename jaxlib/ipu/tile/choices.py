@@ -69,6 +69,8 @@ class Used:
 
   Attributes:
     hoists, keeps, boxes: whether it made use of these choices.
+    recurs: whether equal sequences of steps were found, where code had no room
+      (tile_passes/outline.py).
     indexes: whether there are steps with run-time indices.
     divisible: whether a copy was not divided because of the cost.
     products: the share of the SRAM for products that the largest one takes.
@@ -85,6 +87,7 @@ class Used:
   hoists: bool = False
   keeps: bool = False
   boxes: bool = False
+  recurs: bool = False
   indexes: bool = False
   divisible: bool = False
   products: float = 0.0
