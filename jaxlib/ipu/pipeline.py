@@ -416,8 +416,10 @@ def _with_less_code(
 ) -> tuple[Builder, memory.MemoryPlan]:
   """Lowers with loops over serial steps, if there is more code than there may
   be and they have less."""
-  target, room = options.target, _code_room(options, plan)
-  if (plan.code.executable <= room).all() or builder.used.steps == 1:
+  target, room, used = options.target, _code_room(options, plan), builder.used
+  if (plan.code.executable <= room).all():
+    return builder, plan
+  if used.steps == 1 and not used.shares_rows:
     return builder, plan
   before = copy.copy(state)
   builder = _lower_once(state, options, replace(builder.choices, repeats=True))

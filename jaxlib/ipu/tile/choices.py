@@ -48,7 +48,8 @@ class Choices:
       rounds.
     products: the share of the SRAM that products may otherwise use
       (`Target.bytes_for_products`) that they may use.
-    repeats: the serial steps of products are loops, which have less code.
+    repeats: the serial steps of products, and the exchanges of factorisations,
+      are loops, which have less code.
   """
 
   hoists: bool = True
@@ -73,6 +74,7 @@ class Used:
     divisible: whether a copy was not divided because of the cost.
     products: the share of the SRAM for products that the largest one takes.
     steps: the most serial steps of a product's sums.
+    shares_rows: whether tiles share the rows of a matrix that is factored.
     carries: whether loops carry state in mappings that products want.
     layouts: the arguments that are not in their default layout, by number.
     unpriced: whether operations whose cycles were not compared read arrays that
@@ -89,6 +91,7 @@ class Used:
   divisible: bool = False
   products: float = 0.0
   steps: int = 1
+  shares_rows: bool = False
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   unpriced: bool = False
