@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import logging
 import os
 import random
 import sys
@@ -272,6 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--threads", type=int, default=4)
   parser.add_argument("--seed", type=int, default=0)
   given = parser.parse_args(arguments)
+  # JAX shows each exception of a host function; there are thousands.
+  logging.getLogger("jax").setLevel(logging.CRITICAL)
   soak = Soak(jax.devices("ipu"), given.seed)
   begin = time.perf_counter()
   first = given.dispatches // 10
