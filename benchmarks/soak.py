@@ -4,8 +4,9 @@
 
 Several threads call, in random order, programs that keep state by donation,
 fail in a host function, use deleted arrays, run on all IPUs together, and take
-items of feeds. Every value is checked. Memory of the process, descriptors,
-threads and SRAM are compared after a tenth of the dispatches and at the end.
+items of feeds, whole or split over the IPUs. Every value is checked. Memory of
+the process, descriptors, threads and SRAM are compared after a tenth of the
+dispatches and at the end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import logging
 import os
 import random
 import sys
@@ -93,6 +95,12 @@ class Soak:
     self._sum = jax.jit(self._sum_of_items, static_argnums=1)
     mesh = Mesh(np.array(self.devices), "i")
     self._rows = NamedSharding(mesh, P("i"))
+    self._sum_of_parts = jax.jit(
+      lambda feed, count: lax.fori_loop(
+        1, count, lambda i, total: total + feed.next(), feed.next()
+      ),
+      static_argnums=1,
+    )
     self._total = jax.jit(
       jax.shard_map(
         lambda x: lax.psum(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P()
@@ -186,13 +194,24 @@ class Soak:
     feed.close()
     return 1
 
+  def fed_gang(self, draw: random.Random) -> int:
+    count = draw.randrange(1, 4)
+    n = len(self.devices)
+    like = jax.ShapeDtypeStruct((n, 8), np.int32, sharding=self._rows)
+    rows = np.arange(n * 8, dtype=np.int32).reshape(n, 8)
+    feed = jax.ipu.feed((rows * i for i in range(count)), like=like)
+    total = self._sum_of_parts(feed, count)
+    np.testing.assert_array_equal(total, rows * sum(range(count)))
+    feed.close()
+    return 1
+
   def work(self, dispatches: int, thread: int) -> None:
     """What one thread does, until it has dispatched enough."""
     draw = random.Random(f"{self.seed}/{thread}")
     kinds: list[Callable[[random.Random], int]] = (
       [self.plain] * 8 + [self.donated] * 6 + [self.deleted, self.gang]
     )
-    kinds += [self.fails, self.feed]
+    kinds += [self.fails, self.feed, self.fed_gang]
     left = dispatches
     while left > 0:
       kind = draw.choice(kinds)
@@ -254,6 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--threads", type=int, default=4)
   parser.add_argument("--seed", type=int, default=0)
   given = parser.parse_args(arguments)
+  # JAX shows each exception of a host function; there are thousands.
+  logging.getLogger("jax").setLevel(logging.CRITICAL)
   soak = Soak(jax.devices("ipu"), given.seed)
   begin = time.perf_counter()
   first = given.dispatches // 10

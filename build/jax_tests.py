@@ -9,9 +9,10 @@ python3 build/jax_tests.py CHECKOUT lax_test.py 'linalg*' -k cholesky
 python3 build/jax_tests.py CHECKOUT pjit_test.py pmap_test.py --devices 8
 
 Each file runs under pytest-xdist: a test that crashes or times out costs its
-worker, not the run. Failing tests are repeated on the CPU, and only those that
-pass there count. Expected failures are listed, with reasons, in
-third_party/jax/expected_failures.toml; an unexpected pass fails the run.
+worker, not the run. Tests that fail or are skipped are repeated on the CPU:
+those that pass there count as failures. Expected failures are listed, with
+reasons, in third_party/jax/expected_failures.toml; an unexpected pass fails the
+run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tools.command import ROOT, BuildError
 _EXPECTED = ROOT / "third_party" / "jax" / "expected_failures.toml"
 _RECORD = ROOT / "tests" / "ipu" / "data"
 _COUNTS = ("passed", "of")
-_LOST = ("failed", "expected")
+_LOST = ("failed", "skipped", "expected")
 
 # The plugin's record of each test, by name.
 Rows = dict[str, dict[str, Any]]
@@ -227,9 +228,8 @@ def main(argv: Sequence[str]) -> int:
       broken.append(error)
       print(error, flush=True)
       continue
-    failed = [t for t, row in outcomes.items() if row["outcome"] == "failed"]
-    expected_to = [t for t, r in outcomes.items() if r["outcome"] == "expected"]
-    wrong = [t for t in failed if _passes(on_cpu, t)]
+    expected_to = [t for t in lost if outcomes[t]["outcome"] == "expected"]
+    wrong = [t for t in lost if t not in expected_to and _passes(on_cpu, t)]
     failures |= {test: outcomes[test] for test in wrong}
     passed = sum(row["outcome"] == "passed" for row in outcomes.values())
     of = passed + sum(_passes(on_cpu, test) for test in lost)

@@ -96,7 +96,10 @@ def feed(iterator: Iterable[Any], like: Any = None) -> Any:
   Args:
     iterator: of trees of arrays, all of the same types.
     like: such a tree, or one of `jax.ShapeDtypeStruct`s; the first item by
-      default, which is then read at once.
+      default, which is then read at once. A `NamedSharding` of these splits
+      the items: each device gets its part. All arrays have to be on one mesh;
+      those without a sharding go to all of it. The iterator of each process
+      gives whole items.
 
   Returns:
     A tree to be passed to jitted functions, in which
@@ -104,6 +107,8 @@ def feed(iterator: Iterable[Any], like: Any = None) -> Any:
       names the iterator and the number of its items.
     - `feed.next_or_end()` is the next item and True, or zeros and False: the
       condition of a `lax.while_loop`.
+    In `jax.shard_map` these are the device's part of an item; the feed is
+    passed with `in_specs` of all the mesh's axes, in order.
     An exception of the iterator is an error of the program that asks for the
     item. `jax.grad` takes items as constants, `jax.vmap` refuses them.
   """

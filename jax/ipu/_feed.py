@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import jax
-from jax.ipu import _infeed
+from jax.ipu import _feed_shardings, _infeed
 
 # How long a feed stays that nobody has a reference to, for programs that may
 # still be running.
@@ -25,30 +25,27 @@ class Feed:
   """The items of an iterator, for programs (see `jax.ipu.feed`).
 
   It is a tree with one leaf: pass it to jitted functions as an argument, so
-  that one compiled program serves all feeds of such items.
+  that one compiled program serves all feeds of such items. The leaf is the
+  number of a queue or, for sharded items, an array of the mesh's shape with
+  that of each device.
   """
 
-  def __init__(self, number: Any, shapes: tuple[Any, ...], tree: Any) -> None:
-    self._number = number
-    self._shapes = shapes
-    self._tree = tree
+  def __init__(self, numbers: Any, item: _feed_shardings.Item) -> None:
+    self._numbers = numbers
+    self._item = item
     self._close: Callable[[], None] | None = None
 
   def next(self) -> Any:
     """The next item, as a tree of arrays. After the last one this is an error
     of the program, which names the iterator and the number of items."""
-    arrays = _infeed.feed_p.bind(
-      self._number, shapes=self._shapes, may_end=False
-    )
-    return jax.tree.unflatten(self._tree, arrays)
+    arrays = self._item.take(self._numbers, may_end=False)
+    return jax.tree.unflatten(self._item.tree, arrays)
 
   def next_or_end(self) -> tuple[Any, jax.Array]:
     """The next item, and True; after the last one zeros, and False. An
     exception that the iterator raised is an error of the program."""
-    *arrays, valid = _infeed.feed_p.bind(
-      self._number, shapes=self._shapes, may_end=True
-    )
-    return jax.tree.unflatten(self._tree, arrays), valid
+    *arrays, valid = self._item.take(self._numbers, may_end=True)
+    return jax.tree.unflatten(self._item.tree, arrays), valid
 
   def close(self) -> None:
     """Ends the thread that reads the iterator. Programs that take further items
@@ -60,8 +57,8 @@ class Feed:
 
 jax.tree_util.register_pytree_node(
   Feed,
-  lambda feed: ((feed._number,), (feed._shapes, feed._tree)),
-  lambda types, leaves: Feed(*leaves, *types),
+  lambda feed: ((feed._numbers,), feed._item),
+  lambda item, leaves: Feed(*leaves, item),
 )
 
 
@@ -69,13 +66,15 @@ class _Source:
   """What fills a feed: the iterator, in a thread of its own."""
 
   def __init__(
-    self, iterator: Iterator[Any], name: str, shapes: Any, tree: Any
+    self, iterator: Iterator[Any], name: str, item: _feed_shardings.Item
   ) -> None:
     self.name = name
-    self.queue = _infeed.prepare().Feed.make(f"the feed of {name}")
+    self._parts = item.parts()
+    make = _infeed.prepare().Feed.make
+    self.queues = [make(f"the feed of {name}{p.of}") for p in self._parts]
     self._iterator = iterator
-    self._types = [(np.dtype(s.dtype), tuple(s.shape)) for s in shapes]
-    self._tree = tree
+    self._types = [(np.dtype(s.dtype), tuple(s.shape)) for s in item.shapes]
+    self._tree = item.tree
     self._closed = threading.Event()
     self.left: float | None = None  # since when nobody has a reference
 
@@ -89,7 +88,8 @@ class _Source:
 
   def close(self) -> None:
     self._closed.set()
-    self.queue.remove()
+    for queue in self.queues:
+      queue.remove()
 
   @property
   def is_over(self) -> bool:
@@ -108,18 +108,23 @@ class _Source:
           blocked = time.monotonic() - begin > _STAYS_SECONDS
           return not (self._closed.is_set() or (blocked and self.is_over))
 
-        if not self.queue.push(arrays, goes_on):
-          self.close()
-          return
+        for queue, part in zip(self.queues, self._parts, strict=True):
+          if not queue.push(part.of_arrays(arrays), goes_on):
+            self.close()
+            return
         count += 1
         if self._closed.is_set():
           return
-      self.queue.end()
+      self._end()
     except Exception as error:
       if not self._closed.is_set():
-        self.queue.end(
+        self._end(
           f"item {count} of {self.name}: {error!r}\n{traceback.format_exc()}"
         )
+
+  def _end(self, error: str | None = None) -> None:
+    for queue in self.queues:
+      queue.end(error)
 
   def _checked(self, item: Any, count: int) -> list[np.ndarray[Any, Any]]:
     leaves, tree = jax.tree.flatten(item)
@@ -153,15 +158,14 @@ def feed(iterator: Iterable[Any], like: Any = None) -> Feed:
         f"{name} has no item: pass `like`, the types of what it would have"
       ) from None
     items = _with_first(like, items)
-  leaves, tree = jax.tree.flatten(like)
-  shapes = tuple(_infeed.array_type(x) for x in leaves)
-  source = _Source(items, name, shapes, tree)
+  item = _feed_shardings.item_like(like)
+  source = _Source(items, name, item)
   with _lock:
     over = [s for s in _sources if s.is_over]
     _sources[:] = [s for s in _sources if s not in over] + [source]
   for old in over:
     old.close()
-  made = Feed(np.uint32(source.queue.number), shapes, tree)
+  made = Feed(item.numbers([queue.number for queue in source.queues]), item)
   made._close = source.close
   weakref.finalize(made, source.leave).atexit = False
   source.start()

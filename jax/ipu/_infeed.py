@@ -23,6 +23,15 @@ from jaxlib.mlir.dialects import stablehlo
 
 _NO_FEEDS = "feeds (lax.infeed, lax.outfeed, jax.ipu.feed)"
 
+_FEED_OF_DEVICE = (
+  "each device has an infeed and an outfeed of its own, use them in "
+  "jax.shard_map"
+)
+_SHARDED_LIKE = (
+  "make it with jax.ipu.feed(iterator, like=jax.ShapeDtypeStruct(shape, dtype, "
+  "sharding=jax.sharding.NamedSharding(mesh, spec)))"
+)
+
 effect = internals.make_effect()
 
 infeed_p = Primitive("infeed")
@@ -143,8 +152,14 @@ def _types(avals: Sequence[Any]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
   return [(np.dtype(a.dtype), tuple(a.shape)) for a in avals]
 
 
-def _platform(ctx: Any) -> str:
-  """The platform of a program that uses feeds."""
+def _platform(ctx: Any, advice: str) -> str:
+  """The platform of a program that uses feeds, which the partitioner does not
+  split."""
+  count = getattr(ctx.module_context.axis_context, "num_devices", None) or 1
+  if count > 1:
+    raise NotImplementedError(
+      f"an item for {count} devices, of a feed that has no shardings: {advice}"
+    )
   platforms = tuple(ctx.module_context.platforms)
   if platforms not in (("ipu",), ("cpu",)):
     raise NotImplementedError(
@@ -188,7 +203,7 @@ def _the_device(ctx: Any) -> jax.Device:
 
 def _lower_infeed(ctx: Any, token: Any, *, shapes: Any, partitions: Any) -> Any:
   del partitions  # of one device
-  if _platform(ctx) == "ipu":
+  if _platform(ctx, _FEED_OF_DEVICE) == "ipu":
     operation = stablehlo.InfeedOp(
       [*map(_ir_type, shapes), stablehlo.TokenType.get()],
       stablehlo.create_token(),
@@ -205,7 +220,7 @@ def _lower_infeed(ctx: Any, token: Any, *, shapes: Any, partitions: Any) -> Any:
 
 def _lower_outfeed(ctx: Any, token: Any, *xs: Any, partitions: Any) -> Any:
   del partitions
-  if _platform(ctx) == "ipu":
+  if _platform(ctx, _FEED_OF_DEVICE) == "ipu":
     stablehlo.OutfeedOp(xs, stablehlo.create_token(), outfeed_config="")
     return [token]
   device = _the_device(ctx)
@@ -218,7 +233,7 @@ def _lower_outfeed(ctx: Any, token: Any, *xs: Any, partitions: Any) -> Any:
 
 
 def _lower_feed(ctx: Any, number: Any, *, shapes: Any, may_end: bool) -> Any:
-  if _platform(ctx) == "ipu":
+  if _platform(ctx, _SHARDED_LIKE) == "ipu":
     operation = internals.emit_call(
       "ipu_feed", True, None, {}, ctx, number, may_end=np.uint64(may_end)
     )
@@ -261,6 +276,12 @@ def _made(platform: str, device: int, out: bool) -> Any:
 def feed_of(device: jax.Device, out: bool) -> Any:
   """The infeed or the outfeed of a device."""
   if device.platform == "ipu":
+    here = jax.process_index(backend="ipu")
+    if device.process_index != here:
+      raise ValueError(
+        f"{device} is fed by process {device.process_index}, this is process "
+        f"{here}: transfer to and from {jax.local_devices(backend='ipu')}"
+      )
     return prepare().of_device(device.id, str(device), out)
   if device.platform != "cpu":
     raise NotImplementedError(f"{_NO_FEEDS} on {device}")

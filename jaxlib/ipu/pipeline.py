@@ -52,6 +52,7 @@ from jaxlib.ipu.tile_passes import (
   local_copies,
   order,
   outline,
+  pack,
 )
 
 ops.load()
@@ -332,6 +333,7 @@ _LOWERED: Passes = {
 }
 _STORED: Passes = {"copy_late": copy_late.run}
 _OUTLINED: Passes = {"outline": outline.run}
+_PACKED: Passes = {"pack": pack.run}
 _PLACED: Passes = {
   "coalesce": coalesce.run,
   "allocate": allocate.run,
@@ -339,7 +341,7 @@ _PLACED: Passes = {
 }
 _OF_PHASE = {
   Phase.LOWER: [*_LOWERED],
-  Phase.ALLOCATE: [*_STORED, *_PLACED, *_OUTLINED],
+  Phase.ALLOCATE: [*_STORED, *_PLACED, *_OUTLINED, *_PACKED],
 }
 
 
@@ -366,23 +368,28 @@ def _allocate(state: State, options: Options) -> None:
   assert state.module is not None and builder is not None
   builder, plan = _uncrowded(state, options, builder, plan)
   builder, plan = _with_less_code(state, options, builder, plan)
+  plan = _with_long_messages(state, options, plan)
   target = options.target
   sram = target.num_tiles * target.bytes_per_tile
-  # What follows takes less data, and mostly more code.
-  some = smaller(builder.choices, builder.used)
-  for choices in some if memory.excess(target, plan).code <= 0 else ():
+  for choices in smaller(builder.choices, builder.used):
     if memory.fits(target, plan) or plan.argument_bytes > sram:
       break
+    # Less data mostly takes more code. But sequences that use copies of others
+    # share no code.
+    shares = builder.used.recurs and builder.choices.keeps > choices.keeps
+    if memory.excess(target, plan).code > 0 and not shares:
+      continue
     builder = _lower_once(state, options, choices)
     builder, plan = _uncrowded(
       state, options, builder, _plan_memory(state, options)
     )
+    plan = _with_long_messages(state, options, plan)
   fits = memory.fits(target, plan)
   if not fits:
     # Nothing fits: keep the first, faster program.
     _go_back(state, first)
-    assert first.builder is not None and first.memory is not None
-    builder, plan = first.builder, first.memory
+    assert first.builder is not None
+    builder, plan = first.builder, _place(state, options)
   written = _report(state, options)
   if not fits:
     from jaxlib.ipu.sram import overflow  # few programs need its imports
@@ -416,8 +423,10 @@ def _with_less_code(
 ) -> tuple[Builder, memory.MemoryPlan]:
   """Lowers with loops over serial steps, if there is more code than there may
   be and they have less."""
-  target, room = options.target, _code_room(options, plan)
-  if (plan.code.executable <= room).all() or builder.used.steps == 1:
+  target, room, used = options.target, _code_room(options, plan), builder.used
+  if (plan.code.executable <= room).all():
+    return builder, plan
+  if used.steps == 1 and not used.shares_rows:
     return builder, plan
   before = copy.copy(state)
   builder = _lower_once(state, options, replace(builder.choices, repeats=True))
@@ -427,6 +436,44 @@ def _with_less_code(
   _go_back(state, before)
   assert before.builder is not None
   return before.builder, plan
+
+
+# How often messages are packed: their buffers take room from code. [G]
+_PACKINGS = 4
+
+
+def _with_long_messages(
+  state: State, options: Options, plan: memory.MemoryPlan
+) -> memory.MemoryPlan:
+  """Packs messages, if there is more code than there may be and that makes
+  room for all of it."""
+  assert state.tiles is not None
+  room = _packed_room(options, plan)
+  if (plan.code.executable <= room).all():
+    return plan
+  packed = plan
+  for _ in range(_PACKINGS):
+    state.tiles.code_room = room
+    _run_passes(state, options, Phase.ALLOCATE, _PACKED)
+    if not state.tiles.packed:
+      break
+    packed = _place(state, options)
+    # Buffers of messages take some of the room.
+    room = np.minimum(room, _packed_room(options, packed))
+    if (packed.code.executable <= room).all():
+      return packed
+  if packed is plan:
+    return plan
+  pack.undo(state.tiles)
+  return _place(state, options)
+
+
+def _packed_room(options: Options, plan: memory.MemoryPlan) -> Array:
+  """The bytes of executable code that each tile may have once messages are
+  packed."""
+  if options.code_budget is None:
+    return memory.code_room(options.target, plan)
+  return _code_room(options, plan)
 
 
 def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:

@@ -18,7 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.check import interp
+from jaxlib.ipu.codelets import _factor_cycles
 from jaxlib.ipu.codelets._factor_cycles import INVERSES
+from jaxlib.ipu.codelets._factor_teams import TEAMS, Team
 from jaxlib.ipu.codelets._factors import DEFINITIONS
 from jaxlib.ipu.codelets.factorise import results
 from jaxlib.ipu.dtypes import NUMPY, DType
@@ -408,6 +410,56 @@ def test_cycles_grow_with_work(kind, dtype):
     for count, n in ((1, 4), (1, 9), (1, 24), (1, 60), (1, 100), (2000, 100))
   ]
   assert took == sorted(took)
+
+
+@pytest.mark.parametrize("kind", TEAMS, ids=lambda k: k.name)
+def test_columns_may_repeat_the_exchange_of_an_earlier_one(kind):
+  """No tile sends more for a later column, unless it owns the column's row."""
+  n, parts = 20, 4
+
+  class Recorded(Team):
+    def superstep(self, messages):
+      sent.append([m.size for m in messages])
+      return super().superstep(messages)
+
+  sent: list[list[int]] = []
+  team = Recorded(np.split(sample(kind, F64, (n, n)), parts))
+  TEAMS[kind](team)
+  took = _factor_cycles.factoring(resolve("ipu2", 8), kind, n, n, F64, parts)
+  columns, supersteps = took.received.shape
+  words = np.reshape(sent, (columns, supersteps, parts))
+  own = n // parts if kind in factoring._WITH_ROW else columns
+  for begin in range(0, columns, own):
+    loop = words[begin : begin + own]
+    assert (loop <= loop[0]).all()
+  others = words.sum(2) - words.min(2)
+  assert (others <= took.received).all()
+
+
+@pytest.mark.parametrize("kind", TEAMS, ids=lambda k: k.name)
+def test_loops_of_exchanges_have_less_code(kind):
+  target = resolve("ipu2", 1472)
+  n = 512 if kind in REDUCED else 64
+  m = n if kind in SQUARE else 512
+  parts = factoring.plan(target, kind, 1, m, n, DType.F32).parts
+  took = _factor_cycles.factoring(target, kind, m, n, DType.F32, parts)
+  unrolled = factoring._looped(target, DType.F32, took, len(took.received), 1)
+  assert not unrolled.loops and len(unrolled.starts) == len(took.received)
+  rest = took.cycles + took.received.size * target.sync_cycles
+  words = []
+  for repeats, most in ((False, 1.02), (True, 1.1)):
+    found = factoring._schedule(
+      target, kind, m, DType.F32, parts, took, repeats
+    )
+    assert rest + found.cycles <= most * (rest + unrolled.cycles)
+    assert (found.received >= took.received).all()
+    args = target, kind, m, n, DType.F32, parts, 1
+    words.append(factoring.epilogue(*args, repeats=repeats).words)
+  assert len(found.starts) <= len(unrolled.starts) / 3
+  assert words[1] <= words[0]
+  if kind in factoring._WITH_ROW:  # loops end where another tile has the row
+    starts = range(0, n, -(-m // parts))
+    assert {*starts} <= {*found.starts.tolist()}
 
 
 @pytest.mark.parametrize("tiles", [1, 4, 64])

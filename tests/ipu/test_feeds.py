@@ -304,6 +304,11 @@ def test_a_program_takes_the_items_of_an_iterator(device):
     np.testing.assert_array_equal(ys, range(5))
 
 
+def test_types_of_arrays_say_what_items_are(device):
+  feed = on(device, jax.ipu.feed([X], like=jax.typeof(X)))[0]
+  np.testing.assert_array_equal(jax.jit(lambda feed: feed.next())(feed), X)
+
+
 def test_feeds_share_a_program(ipu):
   (start,) = on(ipu, np.zeros((3, 4), np.float32))
   jax.block_until_ready(summed(start, jax.ipu.feed(batches(5))))

@@ -25,7 +25,15 @@ def test_a_short_soak_is_clean():
     timeout=300,
   )
   assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-  for kind in ("plain", "donated", "deleted", "fails", "gang", "feed"):
+  for kind in (
+    "plain",
+    "donated",
+    "deleted",
+    "fails",
+    "gang",
+    "feed",
+    "fed_gang",
+  ):
     assert f"'{kind}':" in result.stdout
 
 

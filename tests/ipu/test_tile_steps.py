@@ -163,7 +163,12 @@ def test_a_new_kind_of_step_needs_no_other_change():
   ]
   assert totals.totals(kit.target, steps, tensors).cycles == 21
   assert host_seconds(kit.target, steps, tensors) > 0
-  lists = (pipeline._LOWERED, pipeline._STORED, pipeline._PLACED)
+  lists = (
+    pipeline._LOWERED,
+    pipeline._STORED,
+    pipeline._PACKED,
+    pipeline._PLACED,
+  )
   passes = [run for passes in lists for run in passes.values()]
   assert len(passes) >= 7
   for run in passes:
@@ -182,7 +187,7 @@ def test_a_new_kind_of_step_needs_no_other_change():
 # What makes steps different: they cannot share a function's code. A new field
 # is put here, or in `equal_steps._BESIDE`.
 COMPARED = """
-moves
+moves word_price
 fields shape partition operands results epilogue
 tensor to_device source destination index target attributes aliases
 count body condition predicate selector branches function

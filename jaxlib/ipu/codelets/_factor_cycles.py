@@ -85,12 +85,15 @@ class Factoring(NamedTuple):
 
   Attributes:
     cycles: of the vertices, including the launches of all supersteps but one.
-    received, sent: words of the busiest tile, for each superstep.
+    received, sent: words of the busiest tile [columns, supersteps of each].
+    copied: words of a column's messages that are elements of the matrix, not
+      computed [columns].
   """
 
   cycles: float
   received: Array
   sent: Array
+  copied: Array
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,8 +108,9 @@ def factoring(
   """The cost for a matrix [m, n] with its rows on `parts` tiles, as many on
   each."""
   if parts == 1:
-    none = np.zeros(0)
-    return Factoring(_alone(target, kind, m, n, dtype), none, none)
+    none = np.zeros((0, 1))
+    alone = _alone(target, kind, m, n, dtype)
+    return Factoring(alone, none, none, none[:, 0])
   return _together(target, kind, m, n, dtype, parts)
 
 
@@ -198,6 +202,7 @@ def _together(
   combined = share(right + 1) * parts * rate.add + rate.reflect
   if kind is FactorKind.CHOLESKY:
     received, sent = rows, np.minimum(rows, own)
+    copied = sent
     mean = (right + 1) / 2
     total += steps(
       rate.reflect + share(rows) * rate.divide,
@@ -206,6 +211,7 @@ def _together(
   elif kind is FactorKind.LU:
     # The tile's candidate with its row, and row j from its owner.
     received, sent = parts * (n + 2.0) + n + 0 * j, 2.0 * n + 2 + 0 * j
+    copied = 2.0 * n + 0 * j
     total += steps(
       parts * rate.largest + share(n) * _SWAP + share(own) * rate.divide,
       update,
@@ -214,6 +220,7 @@ def _together(
   elif kind in (FactorKind.QR, FactorKind.BIDIAGONAL):
     # Sums of all tiles with their units, and row j from its owner.
     received, sent = parts * (right + 2) + right + 1, 2 * right + 3
+    copied = right + 1
     total += steps(combined, update, sums)
     if kind is FactorKind.BIDIAGONAL:
       # All tiles know row j, and need no other rows.
@@ -224,10 +231,11 @@ def _together(
     norm = share(below) * rate.dot
     divided = workers.count * rate.add + rate.reflect
     divided = divided + share(below) * rate.divide
+    copied = np.minimum(below, own)
     if kind is FactorKind.HESSENBERG:
       # Column j of all tiles; then sums of v^T A over the tile's rows.
-      received = np.concatenate([below, parts * below])
-      sent = np.concatenate([np.minimum(below, own), below])
+      received = np.stack([below, parts * below], 1)
+      sent = np.stack([copied, below], 1)
       each = 2 * _COLUMN + below * (rate.dot + rate.add)
       column = share(below) * _COLUMN
       total += steps(
@@ -240,7 +248,7 @@ def _together(
       )
     else:
       # Column j of all tiles; then A v of all tiles.
-      received = np.concatenate([below, below])
+      received = np.stack([below, below], 1)
       sent = np.minimum(received, own)
       total += steps(
         norm,
@@ -249,5 +257,16 @@ def _together(
         share(below) * rate.dot,
         share(own) * (_COLUMN + below * (rate.add + rate.beside)),
       )
-  launches = target.launch_cycles * (len(received) - 1)
-  return Factoring(total + launches, received, sent)
+  shape = len(copied), -1
+  launches = target.launch_cycles * (received.size - 1)
+  return Factoring(
+    total + launches, received.reshape(shape), sent.reshape(shape), copied
+  )
+
+
+def copies(target: Target, dtype: DType, words: Array) -> float:
+  """Cycles of copies of so many words each, by all workers of a tile in a step
+  that they take anyway."""
+  workers = _Workers(target)
+  share = np.ceil(workers.share(words) * rates(dtype).copy)
+  return float(workers.count * share.sum())

@@ -31,7 +31,9 @@ lasts [D]:
   end, so that the other end only has to copy contiguous intervals [D].
 
 The alternative with the smallest copies is taken, and of equal ones that with
-the least code. No copy is needed for a single segment from each peer: these
+the least code. In a program whose code has no room, a word of code has a price
+in bytes copied (tile_passes/pack.py), and the cheapest alternative is taken.
+No copy is needed for a single segment from each peer: these
 arrive in the order of their destinations, without setting the pointer anew [D].
 Poplar packs in this way (the strided copies in its profile of a halo exchange)
 [S], and so does ipu-stack, unless the copy takes longer than 160 cycles for
@@ -130,33 +132,20 @@ def messages(
   shape: tuple[int, ...],
   item_bytes: int,
   once: bool,
+  word_price: int = 0,
 ) -> Messages | None:
   """The code and buffers that a move needs; None if nothing changes its tile.
 
   Args:
     source, destination, shape, item_bytes, once: see `traffic.traffic`.
+    word_price: bytes that tiles may copy to save a word of code.
   """
   found = fullest_ends(source, destination, shape, item_bytes, once)
   if found is None:
     return None
-  sender, receiver, whole, _ = found
-  ends = source, destination, shape, item_bytes
-  scheme = _plain(sender, receiver, receiver.segments) if whole else None
-  if scheme is None or receiver.segments > receiver.peers:
-    sources, destinations, even = contiguous_counts(found, *ends)
-    if scheme is not None and even:
-      scheme = _plain(sender, receiver, destinations) or scheme
-  if scheme is None:
-    schemes = [
-      _both(sender, sender.segments, receiver, destinations),
-      _both(sender, sources, receiver, receiver.segments),
-      _unpacked(sender, sources, receiver),
-    ]
-    if even:
-      schemes.append(_packed(sender, receiver, destinations))
-    elif whole:
-      schemes.append(_packed(sender, receiver, receiver.segments))
-    scheme = min((w for w in schemes if w is not None), key=_Scheme.rank)
+  scheme = _cheapest(
+    found, (source, destination, shape, item_bytes), word_price
+  )
   moved = traffic(source, destination, shape, item_bytes, once)
   arrives, leaves = moved.received > 0, moved.sent > 0
   words = scheme.receives * arrives + scheme.sends * leaves
@@ -230,6 +219,7 @@ def move_traffic(
   item_bytes: int,
   once: bool = False,
   gathers: bool = False,
+  word_price: int = 0,
 ) -> Traffic:
   """A move's traffic, or an upper bound, with the copies that pack and unpack
   its messages.
@@ -238,9 +228,10 @@ def move_traffic(
     source, destination, shape, item_bytes, once: see `traffic.traffic`.
     gathers: whether what stays on its tile is also copied, if it lies there in
       segments smaller than a vector.
+    word_price: see `messages`.
   """
   moved = traffic(source, destination, shape, item_bytes, once)
-  found = messages(source, destination, shape, item_bytes, once)
+  found = messages(source, destination, shape, item_bytes, once, word_price)
   packed = unpacked = None
   if found is not None and found.buffers is not None:
     packed = _copied(moved.sent, found.packs)
@@ -330,9 +321,41 @@ class _Scheme(NamedTuple):
   packs: int = 0
   unpacks: int = 0
 
-  def rank(self) -> tuple[int, int]:
+  def rank(self, word_price: int) -> tuple[int, int]:
     """Sort key; lower is better."""
-    return self.copies, self.sends + self.receives
+    words = self.sends + self.receives
+    return self.copies + word_price * words, words
+
+
+def _cheapest(
+  found: FullestEnds,
+  ends: tuple[MoveEnd, MoveEnd, tuple[int, ...], int],
+  word_price: int,
+) -> _Scheme:
+  """The scheme of a move between two ends at a price for code."""
+  sender, receiver, whole, _ = found
+  plain = _plain(sender, receiver, receiver.segments) if whole else None
+  if plain is not None and receiver.segments <= receiver.peers:
+    if not word_price:
+      return plain
+  sources, destinations, even = contiguous_counts(found, *ends)
+  if plain is not None and even:
+    plain = _plain(sender, receiver, destinations) or plain
+  if plain is not None and not word_price:
+    return plain
+  schemes = [
+    plain,
+    _both(sender, sender.segments, receiver, destinations),
+    _both(sender, sources, receiver, receiver.segments),
+    _unpacked(sender, sources, receiver),
+  ]
+  if even:
+    schemes.append(_packed(sender, receiver, destinations))
+  elif whole:
+    schemes.append(_packed(sender, receiver, receiver.segments))
+  return min(
+    (s for s in schemes if s is not None), key=lambda s: s.rank(word_price)
+  )
 
 
 def _plain(

@@ -146,6 +146,7 @@ def _lower(builder: Builder, node: Node) -> None:
   teams, parts = found.teams, found.parts
   each = -(-count // teams)
   layout = grid(view.shape, (teams, parts, 1))
+  builder.used.shares_rows |= parts > 1
   # Results that are not matrices are on the first tile of each team.
   spread = Factor(count, each, parts if count > each else 0)
   written = [Written(builder.result(node, layout), (0, 1))]
@@ -160,7 +161,16 @@ def _lower(builder: Builder, node: Node) -> None:
     [Operand(view, (0, 1), layout)],
     written,
     epilogue=factoring.epilogue(
-      target, kind, m, n, dtype, parts, each, layout, count
+      target,
+      kind,
+      m,
+      n,
+      dtype,
+      parts,
+      each,
+      layout,
+      count,
+      builder.choices.repeats,
     ),
     hints=FactoriseHints(parts=parts),
   )

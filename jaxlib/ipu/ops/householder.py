@@ -22,7 +22,9 @@ from jaxlib.ipu.program.schema import FactorKind
 
 # Minimum number of a product's reflectors that are applied together: fewer take
 # more steps, and no fewer cycles, up to matrices of 300 rows [D].
-_AT_ONCE = 64
+_AT_ONCE = 128
+# Fewer panels or blocks than these are unrolled [G].
+_MANY = 6
 
 
 def _geqrf(e: Emitter, node: Node) -> list[Value]:
@@ -72,25 +74,101 @@ def reflected(e: Emitter, a: Value) -> tuple[Value, Value]:
   """Like `factorise`, for matrices whose squares do not overflow."""
   *batch, m, n = a.shape
   k = min(m, n)
+  if not k:
+    return a, e.constant(0, a.dtype, (*batch, 0))
   size = panel_width(
     e, FactorKind.QR, a.shape, a.dtype, _matrices.block_size(k)
   )
+  a, taus = _panels(e, a, size)
+  return a, e.reshape(taus, (*batch, k))
+
+
+def _panels(e: Emitter, a: Value, size: int) -> tuple[Value, Value]:
+  """The packed matrix [..., m, n], m, n > 0, and tau [..., 1, min(m, n)], by
+  panels of `size` columns.
+
+  The first half of many panels is a loop: its program is that of one panel. The
+  others have half of the rows and columns at most, and are done alike.
+  """
+  *batch, m, n = a.shape
+  rank, k = len(batch), min(m, n)
+  looped = _looped(k, size)
+  if looped:
+    a, first = _panel_loop(e, a, size, looped)
+    begin = size * looped
+    rows, columns = m - begin, n - begin
+    rest, others = _panels(e, part(e, a, (0, rows), (0, columns)), size)
+    low = [part(e, a, (0, rows), (columns, n)), rest]
+    high = [
+      part(e, a, (rows, m), (columns, n)),
+      part(e, a, (rows, m), (0, columns)),
+    ]
+    both = [e.concatenate(pieces, rank + 1) for pieces in (high, low)]
+    return e.concatenate(both, rank), e.concatenate([first, others], rank + 1)
   taus = []
   for begin in range(0, k, size):
     end = min(k, begin + size)
     panel = part(e, a, (begin, m), (begin, end))
     panel, tau = _panel(e, panel)
     a = put(e, a, panel, begin, begin)
-    taus.append(e.reshape(tau, (*batch, end - begin)))
+    taus.append(tau)
     if end < n:
       rest = part(e, a, (begin, m), (end, n))
       v, factor, v_rest = _reflectors(e, panel, tau, rest)
       inner = e.matmul(_matrices.conjugate(e, factor), v_rest)
       rest = e.subtract(rest, e.matmul(v, inner))
       a = put(e, a, rest, begin, end)
-  if not k:
-    return a, e.constant(0, a.dtype, (*batch, 0))
-  return a, e.concatenate(taus, len(batch))
+  return a, e.concatenate(taus, rank + 1)
+
+
+def _looped(k: int, size: int) -> int:
+  """How many of the panels or blocks of k columns are in a loop: half of them,
+  if they are many."""
+  count = -(-k // size)
+  return min(count // 2, 4) if count >= _MANY else 0
+
+
+def _panel_loop(
+  e: Emitter, a: Value, size: int, count: int
+) -> tuple[Value, Value]:
+  """The matrix [..., m, n] after `count` panels, and their tau.
+
+  In each iteration the panel is at the top left, and rows and columns then move
+  on by a panel: those that are finished go to the end. They stay there.
+  """
+  *batch, m, n = a.shape
+  rank = len(batch)
+
+  def step(i: Value, a: Value, taus: Value) -> list[Value]:
+    done = e.multiply(i, size)
+    old = part(e, a, (0, m), (0, size))
+    rest = part(e, a, (0, m), (size, n))
+    r, _ = _matrices.rows_columns(e, old.shape)
+    own = e.compare(r, e.subtract(m, done), "LT")
+    panel, tau = _panel(e, e.select(own, old, 0))
+    v, factor, v_rest = _reflectors(e, panel, tau, rest)
+    inner = e.matmul(_matrices.conjugate(e, factor), v_rest)
+    r, c = _matrices.rows_columns(e, rest.shape)
+    left = e.compare(r, e.subtract(m, done), "LT")
+    left = e.and_(left, e.compare(c, e.subtract(n - size, done), "LT"))
+    rest = e.select(left, e.subtract(rest, e.matmul(v, inner)), rest)
+    a = e.concatenate([rest, e.select(own, panel, old)], rank + 1)
+    a = _moved_up(e, a, size, rank)
+    taus = e.concatenate([taus, tau], rank + 1)
+    return [a, part(e, taus, (0, 1), (size, taus.shape[-1]))]
+
+  taus = e.constant(0, a.dtype, (*batch, 1, size * count))
+  a, taus = e.fori_loop(count, [a, taus], step)
+  return a, taus
+
+
+def _moved_up(e: Emitter, a: Value, size: int, dimension: int) -> Value:
+  """The first elements along a dimension behind the others."""
+  n = a.shape[dimension]
+  pieces = ((size, n), (0, size))
+  return e.concatenate(
+    [e.slice_in_dim(a, *piece, dimension) for piece in pieces], dimension
+  )
 
 
 def _panel(e: Emitter, panel: Value) -> tuple[Value, Value]:
@@ -174,16 +252,23 @@ def reflector(
 
 
 def _reflectors(
-  e: Emitter, panel: Value, tau: Value, rest: Value | int
+  e: Emitter,
+  panel: Value,
+  tau: Value,
+  rest: Value | int,
+  begin: Value | int = 0,
 ) -> tuple[Value, Value, Value]:
   """V [..., m, b] and T^T [..., b, b] of the product of a panel's reflectors,
-  and V^H times the `rest` [..., m, p]: a number p for an identity's columns.
+  of which the first has its one in row `begin`, and V^H times the `rest`
+  [..., m, p]: a number p for an identity's columns.
 
   With D = diag(tau) and S the part of V^H V above the diagonal, T is
   (I + D S)^-1 D, which allows zeros in tau.
   """
   rank, b = len(panel.shape) - 2, panel.shape[-1]
   r, c = _matrices.rows_columns(e, panel.shape)
+  if isinstance(begin, Value):
+    c = e.add(c, begin)
   ones = e.select(e.compare(r, c, "EQ"), e.constant(1, panel.dtype, ()), 0)
   v = e.select(e.compare(r, c, "GT"), panel, ones)
   turned = _matrices.conjugate(e, v)
@@ -207,20 +292,37 @@ def product(
 ) -> Value:
   """The first n columns of the product Q of reflectors [..., m, n]; or Q times
   a `factor` [..., m, p]."""
-  *batch, m, n = matrix.shape
-  k = tau.shape[-1]
+  *batch, k = tau.shape
   size = max(min(k, _AT_ONCE), _matrices.block_size(k))
+  return _blocks(e, matrix, e.reshape(tau, (*batch, 1, k)), factor, size)
+
+
+def _blocks(
+  e: Emitter, matrix: Value, tau: Value, factor: Value | None, size: int
+) -> Value:
+  """Like `product`, of `size` reflectors at a time, given tau [..., 1, k]. The
+  last half of many blocks comes first, the others are a loop."""
+  *_, m, n = matrix.shape
+  k = tau.shape[-1]
   q = factor
   if q is None:
     q = _matrices.identity(e, matrix.shape, matrix.dtype)
   width = q.shape[-1]
-  for begin in range(0, k, size)[::-1]:
+  looped = _looped(k, size)
+  if looped:
+    begin = size * looped
     # The reflectors so far leave earlier columns of the identity unchanged.
+    left = begin if factor is None else 0
+    rest = None if factor is None else part(e, factor, (begin, m), (0, width))
+    low = part(e, matrix, (begin, m), (begin, n))
+    others = e.slice_in_dim(tau, begin, k, len(tau.shape) - 1)
+    q = put(e, q, _blocks(e, low, others, rest, size), begin, left)
+    return _block_loop(e, matrix, tau, q, size, looped, factor is None)
+  for begin in range(0, k, size)[::-1]:
     left = begin if factor is None else 0
     end = min(k, begin + size)
     panel = part(e, matrix, (begin, m), (begin, end))
-    own = e.slice(tau, [*[0] * len(batch), begin], [*batch, end])
-    own = e.reshape(own, (*batch, 1, end - begin))
+    own = part(e, tau, (0, 1), (begin, end))
     rest = part(e, q, (begin, m), (left, width))
     # The first ones are applied to an identity.
     whole = factor is None and end == k
@@ -230,6 +332,48 @@ def product(
     inner = e.matmul(triangle, v_rest, transpose_lhs=True)
     q = put(e, q, e.subtract(rest, e.matmul(v, inner)), begin, left)
   return q
+
+
+def _block_loop(
+  e: Emitter,
+  matrix: Value,
+  tau: Value,
+  q: Value,
+  size: int,
+  count: int,
+  square: bool,
+) -> Value:
+  """Applies the reflectors of the first blocks, the last one first, to a matrix
+  [..., m, p], of which rows before a block's stay, and if `square` columns."""
+  rank = len(matrix.shape) - 2
+
+  def blocks(value: Value) -> Value:
+    """[count, ..., m, size] of [..., m, n]."""
+    *rows, _ = value.shape
+    value = e.slice_in_dim(value, 0, count * size, rank + 1)
+    value = e.reshape(value, (*rows, count, size))
+    return e.transpose(value, [rank + 1, *range(rank + 1), rank + 2])
+
+  panels, taus = blocks(matrix), blocks(tau)
+
+  def step(i: Value, q: Value) -> list[Value]:
+    at = e.subtract(count - 1, i)
+
+    def own(value: Value) -> Value:
+      shape = value.shape[1:]
+      start: list[Value | int] = [at, *[0] * len(shape)]
+      return e.reshape(e.dynamic_slice(value, start, (1, *shape)), shape)
+
+    begin = e.multiply(at, size)
+    v, triangle, v_rest = _reflectors(e, own(panels), own(taus), q, begin)
+    inner = e.matmul(triangle, v_rest, transpose_lhs=True)
+    own_rows, own_columns = (
+      e.compare(x, begin, "GE") for x in _matrices.rows_columns(e, q.shape)
+    )
+    here = e.and_(own_rows, own_columns) if square else own_rows
+    return [e.select(here, e.subtract(q, e.matmul(v, inner)), q)]
+
+  return e.fori_loop(count, [q], step)[0]
 
 
 define(

@@ -16,7 +16,7 @@ _CODES = {
 }
 
 # After its message XLA may list the user's frames, which the module has too.
-_FRAMES = "Suspected Python ErrorCode Location:"
+_FRAMES = "Suspected Python Code Location:"
 _NAME = re.compile(r'op_name="(.*?)"')
 
 

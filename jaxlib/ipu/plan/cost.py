@@ -61,12 +61,14 @@ class Epilogue(NamedTuple):
     buffers: bytes that each tile needs for them; None if not counted.
     exchanges: number of exchanges for which a tile has code.
     words: upper bound of this code (moves/messages.py).
+    loops: number of loops around these exchanges.
   """
 
   cost: schema.Cost
   buffers: npt.NDArray[np.int64] | None = None
   exchanges: int = 0
   words: int = 0
+  loops: int = 0
 
 
 def exchange_cycles(

@@ -237,4 +237,5 @@ def _traffic(step: Step, tensors: Sequence[TensorInfo]) -> Iterator[Traffic]:
       tuple(m.shape),
       SIZE[source.dtype],
       to.root != m.destination,
+      word_price=step.word_price,
     )

@@ -269,9 +269,21 @@ def fits(target: Target, memory: MemoryPlan) -> bool:
   return max(excess(target, memory)) <= 0
 
 
-def executable_room(target: Target, memory: MemoryPlan) -> Array:
+def code_room(target: Target, memory: MemoryPlan) -> Array:
   """Bytes of executable code on each tile with which a program would fit if
-  nothing else changed; int64[tile].
+  nothing else changed; int64[tile], negative if less code is not enough."""
+  room = np.full(target.num_tiles, target.executable_bytes, np.int64)
+  for group in memory.addresses.groups:
+    over = group.needed - target.bytes_per_tile
+    if over > 0:  # the addresses of all data are above the code of all tiles
+      most = int(memory.code.executable[group.tiles].max()) - over
+      room[group.tiles] = np.minimum(room[group.tiles], most)
+  return room
+
+
+def executable_room(target: Target, memory: MemoryPlan) -> Array:
+  """Bytes of executable code on each tile with which a program may fit once
+  steps are outlined; int64[tile].
 
   These are the bytes of the region that can hold code. There is none on tiles
   that exceed their SRAM, as arguments of functions take some, too, unless these

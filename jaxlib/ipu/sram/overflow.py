@@ -120,12 +120,14 @@ def needs(builder: Builder, module: Module, memory: MemoryPlan) -> str:
   gaps = bare <= limit < whole
   needed = whole if gaps else bare
   over = needed - limit
+  arguments, sram = memory.argument_bytes, limit * target.num_tiles
   return (
     f"tile {_fullest(builder, memory)} needs {needed:,} bytes of SRAM "
     f"in program {module.name}, "
     + (f"{over:,} more than " if over > 0 else "of ")
     + f"the {limit:,} that an {target.version} tile has ({target.num_tiles} "
-    f"tiles, {limit * target.num_tiles:,} bytes in all). "
+    f"tiles, {sram:,} bytes in all). "
+    + (f"Arguments alone take {arguments:,}. " if arguments > sram else "")
     + (
       "Only the gaps between tensors make it too large"
       + (

@@ -48,7 +48,8 @@ class Choices:
       rounds.
     products: the share of the SRAM that products may otherwise use
       (`Target.bytes_for_products`) that they may use.
-    repeats: the serial steps of products are loops, which have less code.
+    repeats: the serial steps of products, and the exchanges of factorisations,
+      are loops, which have less code.
   """
 
   hoists: bool = True
@@ -69,10 +70,13 @@ class Used:
 
   Attributes:
     hoists, keeps, boxes: whether it made use of these choices.
+    recurs: whether equal sequences of steps were found, where code had no room
+      (tile_passes/outline.py).
     indexes: whether there are steps with run-time indices.
     divisible: whether a copy was not divided because of the cost.
     products: the share of the SRAM for products that the largest one takes.
     steps: the most serial steps of a product's sums.
+    shares_rows: whether tiles share the rows of a matrix that is factored.
     carries: whether loops carry state in mappings that products want.
     layouts: the arguments that are not in their default layout, by number.
     unpriced: whether operations whose cycles were not compared read arrays that
@@ -85,10 +89,12 @@ class Used:
   hoists: bool = False
   keeps: bool = False
   boxes: bool = False
+  recurs: bool = False
   indexes: bool = False
   divisible: bool = False
   products: float = 0.0
   steps: int = 1
+  shares_rows: bool = False
   carries: bool = False
   layouts: dict[int, Layout] = dataclasses.field(default_factory=dict)
   unpriced: bool = False

@@ -56,6 +56,8 @@ _FRAME = 8
 # A constant that is passed: it is loaded and stored; its bytes in the table of
 # each call [D].
 _PASS, _CONSTANT = 2, 4
+# A loop: its frame, its count, the count's decrement, test and jump [S].
+LOOP = 10
 # Code of the copies on a tile, as large as a typical codelet's [G].
 COPIES = 512
 

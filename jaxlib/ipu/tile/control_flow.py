@@ -11,11 +11,9 @@ from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.messages import row_words
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Participants
+from jaxlib.ipu.tile.code import LOOP, CodeCount, Participants
 from jaxlib.ipu.tile.step import Decision, Region, Step
 
-# A loop: its frame, its count, the count's decrement, test and jump [S].
-_LOOP = 10
 # A decision after the word that it depends on arrived: load, branch, jump [D].
 _DECISION = 4
 
@@ -42,7 +40,7 @@ class Repeat(Step):
 
   def count_code(self, count: CodeCount) -> Participants:
     body = count.steps(self.body)
-    count.loop(_LOOP, body)
+    count.loop(LOOP, body)
     return body
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:

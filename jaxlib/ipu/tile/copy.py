@@ -97,16 +97,8 @@ class Copy(Step):
     tiles = count.target.num_tiles
     words = np.zeros(tiles, np.int64)
     busy, buffers = [], None
-    for m in self.moves:
-      source, to = count.tensors[m.source], count.tensors[m.destination]
-      moving = (
-        MoveEnd(source.layout, m.source_offset, tuple(m.source_strides)),
-        MoveEnd(to.layout, m.destination_offset,
-             tuple(m.destination_strides)),
-        tuple(m.shape), SIZE[source.dtype],
-      )  # fmt: skip
-      placed = to.root != m.destination
-      found = messages(*moving, placed)
+    for *moving, placed in self._moving(count.tensors):
+      found = messages(*moving, placed, self.word_price)
       beside = staying(*moving, narrow=True) if placed else None
       if beside is not None:
         count.copies(beside > 0)
@@ -129,6 +121,38 @@ class Copy(Step):
     count.exchange(words, some)
     self.buffers = buffers
     return Participants(set(), True)
+
+  def set_word_price(
+    self, target: Target, tensors: Sequence[TensorInfo], price: int
+  ) -> None:
+    if price == self.word_price:
+      return
+    before, after = (
+      cost.exchange(
+        target,
+        [
+          move_traffic(*moving, placed, placed, word_price)
+          for *moving, placed in self._moving(tensors)
+        ],
+      )
+      for word_price in (self.word_price, price)
+    )
+    self.own = cost.add(self.own, cost.beyond(after, before))
+    self.word_price = price
+
+  def _moving(
+    self, tensors: Sequence[TensorInfo]
+  ) -> Iterator[tuple[MoveEnd, MoveEnd, tuple[int, ...], int, bool]]:
+    """Each move's ends, shape and bytes of an element, and whether it makes a
+    placed tensor."""
+    for m in self.moves:
+      source, to = tensors[m.source], tensors[m.destination]
+      yield (
+        MoveEnd(source.layout, m.source_offset, tuple(m.source_strides)),
+        MoveEnd(to.layout, m.destination_offset,
+             tuple(m.destination_strides)),
+        tuple(m.shape), SIZE[source.dtype], to.root != m.destination,
+      )  # fmt: skip
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.Copy(list(self.moves), self.price(target), self.location)

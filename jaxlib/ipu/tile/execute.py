@@ -19,7 +19,7 @@ from jaxlib.ipu.plan.cost import Epilogue
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.busy import cycles_by_tile
-from jaxlib.ipu.tile.code import CodeCount, Participants, active
+from jaxlib.ipu.tile.code import LOOP, CodeCount, Participants, active
 from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess, Vertices
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 
@@ -208,7 +208,9 @@ class Execute(Step):
       some = epilogue.buffers[: len(busy)] > 0
       busy[: len(some)] |= some
     count.inner_exchanges(epilogue.exchanges, epilogue.words, busy)
-    return Participants({self.partition}, True)
+    found = Participants({self.partition}, True)
+    count.loop(LOOP * epilogue.loops, found)
+    return found
 
   def code_text(self) -> Iterator[str]:
     fields: Any = self.fields

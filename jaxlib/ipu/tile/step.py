@@ -133,6 +133,8 @@ class Step:
       tile (`messages.staying`), unless both have one address in the end.
     within: bytes that each tile therefore copies to another place of its own,
       once storage is assigned (tile_passes/local_copies.py).
+    word_price: bytes that tiles may copy to save a word of its exchange code
+      (moves/messages.py).
     packed: bytes of each copy that the slowest tile makes for its vertices: of
       operands in another order, of results that they cannot store as vectors.
     on_host: whether its exchange is with the host.
@@ -156,6 +158,7 @@ class Step:
   moves: Sequence[schema.Move] = ()
   staying: Sequence[Any] | None = None
   within: Array | None = None
+  word_price: int = 0
   packed: tuple[int, ...] = ()
   passed: int = 0
 
@@ -244,6 +247,12 @@ class Step:
       size = int(self.within.max())
       total = cost.add(total, cost.local_copy(target, size))
     return total
+
+  def set_word_price(
+    self, target: Target, tensors: Sequence[TensorInfo], price: int
+  ) -> None:
+    """Sets `word_price`, and charges for the copies that this takes."""
+    self.word_price = price
 
   @property
   def loaded(self) -> list[int]:

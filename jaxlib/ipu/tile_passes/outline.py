@@ -106,9 +106,11 @@ class _Search:
   def outline(self, excess: int) -> bool:
     """Outlines what saves most, until `excess` bytes are saved; returns whether
     it found anything."""
+    recurring = [*repeats([p.kind for p in self._places])]
+    self._program.used.recurs |= bool(recurring)
     found = [
       f
-      for repeat in repeats([p.kind for p in self._places])
+      for repeat in recurring
       for f in equal_sequences(
         self._places, repeat, lambda place: sum(self._size(place))
       )
