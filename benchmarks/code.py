@@ -34,7 +34,7 @@ _HEAD = """# Code
 Executable code of the fullest tile of a GC200, its SRAM at its peak, cycles of
 a run and seconds of compilation, before and after steps that repeat became
 functions (see *Outlining* in [internals.md](internals.md)) and serial steps
-loops (*Matrix products*, there).
+loops (*Matrix products* and *Linear algebra*, there).
 [code.py](../../benchmarks/code.py) has the programs and the budgets that they
 ask for; a tile can hold 212,992 bytes of code.
 """
@@ -173,6 +173,12 @@ def resnet(batch: int, budget: int) -> Program:
   return Program(function=function, arguments=arguments, budget=budget)
 
 
+def decomposition(f: Callable[..., Any], n: int) -> Program:
+  """A decomposition of a matrix [n, n]."""
+  argument = jax.ShapeDtypeStruct((n, n), np.float32)
+  return Program(function=f, arguments=[argument], budget=212_992)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
   "2,000 operations": lambda: operations(2_000),
   "10,000 operations": lambda: operations(10_000),
@@ -186,6 +192,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
   "ResNet-50, batch 16": lambda: resnet(16, 150_000),
   "ResNet-50, batch 32": lambda: resnet(32, 200_000),
   "ResNet-50, batch 64": lambda: resnet(64, 212_992),
+  "eigh of 512": lambda: decomposition(jnp.linalg.eigh, 512),
+  "svd of 512": lambda: decomposition(jnp.linalg.svd, 512),
+  "inv of 512": lambda: decomposition(jnp.linalg.inv, 512),
 }
 # The same in small, which a test compiles.
 SMALL: dict[str, Callable[[], Program]] = {
