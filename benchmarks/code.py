@@ -36,7 +36,8 @@ _HEAD = """# Code
 Executable code of the fullest tile of a GC200, its SRAM at its peak, cycles of
 a run and seconds of compilation, before and after steps that repeat became
 functions (see *Outlining* in [internals.md](internals.md)), serial steps loops
-(*Matrix products*, there), and messages were packed (*Packing*, there).
+(*Matrix products* and *Linear algebra*, there), and messages were packed
+(*Packing*, there).
 [code.py](../../benchmarks/code.py) has the programs and the budgets that they
 ask for; a tile can hold 212,992 bytes of code. Programs that do not fit are
 refused. The state of GPT-2-small with Adam's moments takes 1.24 GB; all tiles
@@ -193,6 +194,12 @@ def _within(budget: int, program: Program) -> Program:
   return dataclasses.replace(program, budget=budget)
 
 
+def decomposition(f: Callable[..., Any], n: int) -> Program:
+  """A decomposition of a matrix [n, n]."""
+  argument = jax.ShapeDtypeStruct((n, n), np.float32)
+  return Program(function=f, arguments=[argument], budget=212_992)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
   "2,000 operations": lambda: operations(2_000),
   "10,000 operations": lambda: operations(10_000),
@@ -208,6 +215,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
   "ResNet-50, batch 64": lambda: resnet(64, 212_992),
   "GPT-2-small, a step of SGD": lambda: training(gpt2.Sizes()),
   "GPT-2-small, a step of Adam": lambda: training(gpt2.Sizes(), adam=True),
+  "eigh of 512": lambda: decomposition(jnp.linalg.eigh, 512),
+  "svd of 512": lambda: decomposition(jnp.linalg.svd, 512),
+  "inv of 512": lambda: decomposition(jnp.linalg.inv, 512),
 }
 _TINY = gpt2.Sizes(layers=3, width=64, heads=2, vocabulary=2_000, length=32)
 # The same in small, which a test compiles.
