@@ -211,6 +211,8 @@ def main(argv: Sequence[str]) -> int:
   completion, in which case its tests are not counted.
   """
   options = _parse(argv)
+  if options.record and options.devices != 1:
+    raise BuildError("the documentation has the counts of one device")
   options.logs.mkdir(parents=True, exist_ok=True)
   release = _jax_version(options.python)
   expected = Expectations(release)
