@@ -94,6 +94,8 @@ WORKLOADS = [
                         ("i8", np.int8))
     for name, f in (("divide", jax.lax.div), ("remainder", jax.lax.rem))
   ],
+  jitted("elementwise", "floor division by 7, i8, 1 Mi", lambda x: x // 7,
+         values(2**20, dtype=np.int8)),
   wide(jitted("elementwise", "divide by 1000, i64, 1 Mi",
               by(jax.lax.div, 1000), values(2**20, dtype=np.int64))),
   jitted("elementwise", "u8 chain, 10^6", bytes_chain,

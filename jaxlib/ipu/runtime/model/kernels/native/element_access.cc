@@ -74,11 +74,11 @@ Lanes ElementAccess::Tail(uint32_t width, bool /*zero*/) const {
 
 void ElementAccess::LoadInteger(bool is_signed, int bytes, int reg,
                                 Address at) {
-  if (narrow_ == 2) {
-    // A whole word is loaded as it is; one alone has nothing to extend either.
-    const VectorOp op = bytes == 2  ? x86::kLoad
-                        : is_signed ? x86::kExtendI8Word
-                                    : x86::kExtendU8Word;
+  if (narrow_ <= 2) {
+    // A whole lane is loaded as it is; one alone has nothing to extend either.
+    const VectorOp op = bytes == static_cast<int>(narrow_) ? x86::kLoad
+                        : is_signed                        ? x86::kExtendI8Word
+                                                           : x86::kExtendU8Word;
     return LoadNarrow(op, bytes, reg, at);
   }
   if (bytes == 1) {

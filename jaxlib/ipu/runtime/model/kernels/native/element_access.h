@@ -18,7 +18,7 @@ inline constexpr Lanes kShortest{16};
 
 class ElementAccess {
  public:
-  // `narrow`: the bytes of the lanes of elements of 8 and 16 bits, 4 or 2.
+  // `narrow`: the bytes of the lanes of elements of 8 and 16 bits, 4, 2 or 1.
   ElementAccess(VectorEmitter& emit, uint32_t narrow)
       : emit_(emit), body_(emit.body()), narrow_(narrow) {}
 

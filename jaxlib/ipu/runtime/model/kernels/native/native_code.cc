@@ -32,8 +32,9 @@ constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 constexpr bool kHasMasks = IPU_AVX512;
 
 // Runs on fewer elements have wider lanes than they need: what does not fill a
-// vector is computed one by one. A guess.
+// vector is computed one by one. Guesses: four vectors.
 constexpr int64_t kFewForWords = 64;
+constexpr int64_t kFewForBytes = 128;
 
 class Compiler {
  public:
@@ -44,14 +45,15 @@ class Compiler {
         body_(emit_.body()),
         access_(emit_, /*narrow=*/4) {}
 
-  // With lanes of 16 bits.
-  Compiler(std::span<const NativeValue> values, std::vector<Range> ranges)
+  // With lanes of 1 or 2 bytes.
+  Compiler(std::span<const NativeValue> values, std::vector<Range> ranges,
+           uint32_t bytes)
       : values_(values),
         exact_(false),
-        emit_(kLanes<uint16_t>),
+        emit_(kLanes<uint8_t> / static_cast<int>(bytes)),
         body_(emit_.body()),
-        access_(emit_, /*narrow=*/2),
-        words_(std::in_place, emit_, values, std::move(ranges)) {}
+        access_(emit_, bytes),
+        words_(std::in_place, emit_, values, std::move(ranges), bytes) {}
 
   std::vector<uint8_t> Run() {
     // rdi: the frame, rsi: its slots, rax: the index, rdx: the loop's end.
@@ -227,9 +229,9 @@ class Compiler {
     state.hoisted = reg >= 0;
     state.reg = state.hoisted ? reg : emit_.NewRegister();
     to.Load(Gpr::kRcx, Gpr::kRsi, v.slot * 8);
-    const uint32_t width = words_ ? 2 : v.width;
+    const uint32_t width = words_ ? words_->bytes() : v.width;
     const Lanes lanes = reg < 0 ? emit_.Of(width) : emit_.Whole(width);
-    to.Vector(words_ ? x86::kBroadcastWord : x86::kLoad, lanes, state.reg, 0,
+    to.Vector(words_ ? words_->broadcast() : x86::kLoad, lanes, state.reg, 0,
               Address{Gpr::kRcx, /*indexed=*/false});
     return state.reg;
   }
@@ -289,7 +291,7 @@ class Compiler {
     if (i.op == Opcode::kSelect) return Select(value);
     std::array<int, 3> r = {};
     for (int k = 0; k < 3; ++k) {
-      if (v.operands[k] < 0 || (words_ && !WordEmitter::Reads(v, k))) continue;
+      if (v.operands[k] < 0 || (words_ && !words_->Reads(v, k))) continue;
       r[k] = Get(v.operands[k]);
     }
     if (i.op >= Opcode::kEq && i.op <= Opcode::kGe) {
@@ -305,7 +307,8 @@ class Compiler {
   void Compare(int value, int a, int b) {
     State& state = states_[value];
     const Instruction& i = values_[value].instruction;
-    const uint32_t width = words_ ? 2 : program::RegisterBytes(i.type);
+    const uint32_t width =
+        words_ ? words_->bytes() : program::RegisterBytes(i.type);
     state.flags = emit_.KeepMask(width);
     const bool waits = state.flags.reg >= 0;
     if (!waits) state.flags = emit_.NewMask(width);
@@ -327,12 +330,12 @@ class Compiler {
     const bool tests = mask.reg < 0;
     if (tests) {
       const int flags = Get(flag);
-      mask = emit_.NewMask(words_ ? 2 : 4);
+      mask = emit_.NewMask(words_ ? words_->bytes() : 4);
       emit_.Test(mask, flags);
     }
     const int d = emit_.NewRegister();
     states_[value].reg = d;
-    emit_.Blend(words_ ? 2 : values_[value].width, mask, d, n, y);
+    emit_.Blend(words_ ? words_->bytes() : values_[value].width, mask, d, n, y);
     if (tests) emit_.Free(mask);
   }
 
@@ -341,7 +344,7 @@ class Compiler {
   VectorEmitter emit_;
   Assembler& body_;
   ElementAccess access_;
-  std::optional<WordEmitter> words_;  // for lanes of 16 bits
+  std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
   std::vector<Target> pointers_;
   std::vector<State> states_;
 };
@@ -352,7 +355,11 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count) {
   if (kHasWords && count >= kFewForWords) {
     if (auto ranges = WordRanges(values)) {
-      std::vector<uint8_t> code = Compiler(values, std::move(*ranges)).Run();
+      std::vector<uint8_t> code;
+      if (count >= kFewForBytes && BytesSuffice(values, *ranges)) {
+        code = Compiler(values, *ranges, 1).Run();
+      }
+      if (code.empty()) code = Compiler(values, std::move(*ranges), 2).Run();
       if (!code.empty()) return code;
     }
   }

@@ -48,7 +48,14 @@ constexpr VectorOp kShiftLeft{k0F38, k66, 0x47};
 constexpr VectorOp kShiftLogical{k0F38, k66, 0x45};
 constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};
 
-// On lanes of 16 bits.
+// On lanes of 8 and of 16 bits.
+constexpr VectorOp kAddByte{k0F, k66, 0xfc}, kSubByte{k0F, k66, 0xf8};
+constexpr VectorOp kMaxSignedByte{k0F38, k66, 0x3c};
+constexpr VectorOp kMaxUnsignedByte{k0F, k66, 0xde};
+constexpr VectorOp kMinSignedByte{k0F38, k66, 0x38};
+constexpr VectorOp kMinUnsignedByte{k0F, k66, 0xda};
+constexpr VectorOp kAbsByte{k0F38, k66, 0x1c};
+constexpr VectorOp kEqualByte{k0F, k66, 0x74}, kGreaterByte{k0F, k66, 0x64};
 constexpr VectorOp kAddWord{k0F, k66, 0xfd}, kSubWord{k0F, k66, 0xf9};
 constexpr VectorOp kMulWord{k0F, k66, 0xd5};
 constexpr VectorOp kMulHighSignedWord{k0F, k66, 0xe5};
@@ -88,6 +95,7 @@ constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
 constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
 constexpr VectorOp kStoreWord{k0F3A, k66, 0x15};
 constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // from a general register
+constexpr VectorOp kBroadcastByte{k0F38, k66, 0x78};
 constexpr VectorOp kBroadcastWord{k0F38, k66, 0x79};
 constexpr VectorOp kBroadcastLow{k0F38, k66, 0x58};
 constexpr VectorOp kBroadcastLowWide{k0F38, k66, 0x59};

@@ -55,8 +55,8 @@ class VectorEmitter {
   Assembler& body() { return body_; }
   Assembler& hoisted() { return hoisted_; }
 
-  // A vector of 2-, 4- or 8-byte lanes. Those of 2 bytes exist with AVX2 only,
-  // for the functions that name them and for WordEmitter.
+  // A vector of 1-, 2-, 4- or 8-byte lanes. Those of 1 and 2 bytes exist with
+  // AVX2 only, for the functions that name them and for WordEmitter.
   Lanes Of(uint32_t width, int mask = 0, bool zero = false) const {
     return {lanes_ * static_cast<int>(width), mask, zero};
   }
@@ -70,10 +70,10 @@ class VectorEmitter {
   void FreeAll() { used_ = masks_used_ = 0; }
   // A register for a loop-invariant value; -1 if none is left.
   int NewHoisted();
-  // A vector with a number in all lanes, of 2, 4 or 8 bytes.
+  // A vector with a number in all lanes, of 1, 2, 4 or 8 bytes.
   int Number(uint32_t width, uint64_t bits);
 
-  // A mask for use within one instruction, of lanes of 2, 4 or 8 bytes.
+  // A mask for use within one instruction, of lanes of 1 to 8 bytes.
   Mask NewMask(uint32_t width);
   // A mask that stays until it is freed; register -1 if none is left.
   Mask KeepMask(uint32_t width);
@@ -87,8 +87,8 @@ class VectorEmitter {
   void Test(Mask mask, int flags);
   // d <- mask ? 1 : 0
   void Flags(int d, Mask mask);
-  // d <- mask ? yes : no. d may be one of them. A mask of 2-byte lanes selects
-  // such lanes.
+  // d <- mask ? yes : no. d may be one of them. A mask of 1- or 2-byte lanes
+  // selects such lanes.
   void Blend(uint32_t width, Mask mask, int d, int no, int yes);
 
   // Shifts by an immediate, of 2, 4 or 8 bytes; arithmetic ones not of 8.

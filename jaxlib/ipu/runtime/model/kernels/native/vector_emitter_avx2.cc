@@ -12,20 +12,27 @@ void VectorEmitter::Broadcast(uint32_t width, int d) {
   const bool wide = width == 8;
   hoisted_.Vector(x86::Wide(x86::kLoadLow, wide), {16}, d, 0,
                   static_cast<int>(Gpr::kRcx));
-  hoisted_.Vector(width == 2 ? x86::kBroadcastWord
-                  : wide     ? x86::kBroadcastLowWide
-                             : x86::kBroadcastLow,
+  hoisted_.Vector(width == 1   ? x86::kBroadcastByte
+                  : width == 2 ? x86::kBroadcastWord
+                  : wide       ? x86::kBroadcastLowWide
+                               : x86::kBroadcastLow,
                   Whole(width), d, 0, d);
 }
 
 void VectorEmitter::Test(Mask mask, int flags) {
-  const bool words = mask.width == 2;
-  const int one = Number(words ? 2 : 4, 1);
-  Op(words ? x86::kMinUnsignedWord : x86::kMinUnsigned, 4, mask.reg, flags,
-     one);
-  Op(words ? x86::kEqualWord : x86::kEqual, 4, mask.reg, mask.reg, one);
+  const uint32_t w = mask.width <= 2 ? mask.width : 4;
+  const int one = Number(w, 1);
+  Op(w == 1   ? x86::kMinUnsignedByte
+     : w == 2 ? x86::kMinUnsignedWord
+              : x86::kMinUnsigned,
+     w, mask.reg, flags, one);
+  Op(w == 1   ? x86::kEqualByte
+     : w == 2 ? x86::kEqualWord
+              : x86::kEqual,
+     w, mask.reg, mask.reg, one);
 }
 void VectorEmitter::Flags(int d, Mask mask) {
+  if (mask.width == 1) return Op(x86::kAnd, 1, d, mask.reg, Number(1, 1));
   if (mask.width == 2) return Shift(x86::kLogicalRight, 2, d, mask.reg, 15);
   if (mask.width == 8) LowHalves(d, mask.reg);
   Shift(x86::kLogicalRight, 4, d, mask.width == 8 ? d : mask.reg, 31);
@@ -40,7 +47,7 @@ void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
       LowHalves(lanes, mask.reg);
     }
   }
-  const VectorOp select = width == 2   ? x86::kSelectByte
+  const VectorOp select = width <= 2   ? x86::kSelectByte
                           : width == 8 ? x86::kSelectWide
                                        : x86::kSelect;
   body_.Vector(select, Of(width), d, no, yes, lanes << 4);

@@ -1,6 +1,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/word_emitter.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "jaxlib/ipu/runtime/model/kernels/native/word_division.h"
 
@@ -12,6 +13,26 @@ using program::Opcode;
 // Super-instructions are not enumerators of Opcode.
 constexpr int OpNumber(Opcode op) { return static_cast<int>(op); }
 
+// An operation on lanes of 8 and of 16 bits.
+constexpr WordEmitter::LaneOp kAddLane{x86::kAddByte, x86::kAddWord};
+constexpr WordEmitter::LaneOp kSubLane{x86::kSubByte, x86::kSubWord};
+constexpr WordEmitter::LaneOp kMaxSignedLane{x86::kMaxSignedByte,
+                                             x86::kMaxSignedWord};
+constexpr WordEmitter::LaneOp kMinSignedLane{x86::kMinSignedByte,
+                                             x86::kMinSignedWord};
+constexpr WordEmitter::LaneOp kMaxUnsignedLane{x86::kMaxUnsignedByte,
+                                               x86::kMaxUnsignedWord};
+constexpr WordEmitter::LaneOp kMinUnsignedLane{x86::kMinUnsignedByte,
+                                               x86::kMinUnsignedWord};
+constexpr WordEmitter::LaneOp kAbsLane{x86::kAbsByte, x86::kAbsWord};
+constexpr WordEmitter::LaneOp kEqualLane{x86::kEqualByte, x86::kEqualWord};
+constexpr WordEmitter::LaneOp kGreaterLane{x86::kGreaterByte,
+                                           x86::kGreaterWord};
+
+// The most additions that take the place of a product of bytes, which is six
+// instructions.
+constexpr int kMostAdditions = 5;
+
 bool IsShift(Opcode op) {
   return op == Opcode::kShl || op == Opcode::kShrLogical ||
          op == Opcode::kShrArithmetic;
@@ -19,8 +40,9 @@ bool IsShift(Opcode op) {
 
 }  // namespace
 
-bool WordEmitter::Reads(const NativeValue& v, int k) {
+bool WordEmitter::Reads(const NativeValue& v, int k) const {
   const Opcode op = v.instruction.op;
+  if (k == 1 && AddedFactor(v)) return false;
   if (op == program::kRemainderBy) return k != 1;
   return k != 1 || !(IsShift(op) || op == program::kDivideBy);
 }
@@ -31,16 +53,60 @@ Range WordEmitter::RangeOf(const NativeValue& v, int k) const {
 
 bool WordEmitter::SignedLanes(const NativeValue& v, int count) const {
   for (int k = 0; k < count; ++k) {
-    if (!RangeOf(v, k).FitsSigned()) return false;
+    if (!RangeOf(v, k).FitsSigned(static_cast<int>(bytes_))) return false;
   }
   return true;
 }
 
+std::optional<uint32_t> WordEmitter::AddedFactor(const NativeValue& v) const {
+  const int op = OpNumber(v.instruction.op);
+  if (bytes_ != 1 ||
+      !(op == OpNumber(Opcode::kMul) || op == OpNumber(program::kMulAdd) ||
+        op == OpNumber(program::kMulSub) ||
+        op == OpNumber(program::kNegMulAdd))) {
+    return std::nullopt;
+  }
+  const auto constant = Constant(values_[v.operands[1]]);
+  const uint32_t factor = constant.value_or(0) & 0xff;
+  if (factor == 0) return std::nullopt;
+  const int additions =
+      static_cast<int>(std::bit_width(factor)) + std::popcount(factor) - 2;
+  if (additions > kMostAdditions) return std::nullopt;
+  return factor;
+}
+
+void WordEmitter::Multiply(int d, int a, int b) {
+  if (bytes_ == 2) return Op(x86::kMulWord, d, a, b);
+  // Bytes at odd addresses are the high ones of words.
+  const int high = emit_.Number(2, 0xff00);
+  const int odd = emit_.NewRegister();
+  const int factor = emit_.NewRegister();
+  emit_.Shift(x86::kLogicalRight, 2, odd, a, 8);
+  Op(x86::kAnd, factor, b, high);
+  Op(x86::kMulWord, odd, odd, factor);
+  Op(x86::kMulWord, d, a, b);
+  Op(x86::kAndNot, d, high, d);
+  Op(x86::kOr, d, d, odd);
+  emit_.Free(factor);
+  emit_.Free(odd);
+}
+
+// The first product of an instruction.
+void WordEmitter::MultiplyFirst(const NativeValue& v, int d, int a, int b) {
+  const auto factor = AddedFactor(v);
+  if (!factor) return Multiply(d, a, b);
+  emit_.Copy(d, a);
+  for (int bit = static_cast<int>(std::bit_width(*factor)) - 1; bit-- > 0;) {
+    Op(kAddLane, d, d, d);
+    if (*factor >> bit & 1) Op(kAddLane, d, d, a);
+  }
+}
+
 void WordEmitter::Wrap(Opcode op, const NativeValue& v, int d, int a) {
   const size_t at = &v - values_.data();
-  const bool unchanged = op == Opcode::kWrapI16 || op == Opcode::kWrapU16 ||
-                         ranges_[at] == ranges_[v.operands[0]] ||
-                         !needs_word_[at];
+  const bool unchanged =
+      bytes_ == 1 || op == Opcode::kWrapI16 || op == Opcode::kWrapU16 ||
+      ranges_[at] == ranges_[v.operands[0]] || !needs_word_[at];
   if (unchanged) return emit_.Copy(d, a);
   if (op == Opcode::kWrapU8) return Op(x86::kAnd, d, a, Number(0xff));
   Shift(x86::kLeft, d, a, 8);
@@ -48,12 +114,13 @@ void WordEmitter::Wrap(Opcode op, const NativeValue& v, int d, int a) {
 }
 
 void WordEmitter::Extreme(bool max, bool is_signed, int d, int a, int b) {
-  Op(is_signed ? (max ? x86::kMaxSignedWord : x86::kMinSignedWord)
-               : (max ? x86::kMaxUnsignedWord : x86::kMinUnsignedWord),
+  Op(is_signed ? (max ? kMaxSignedLane : kMinSignedLane)
+               : (max ? kMaxUnsignedLane : kMinUnsignedLane),
      d, a, b);
 }
 
 void WordEmitter::ShiftBy(const NativeValue& v, int d, int a) {
+  if (bytes_ == 1) return ShiftBytesBy(v, d, a);
   // Logical shifts by 16 and more give 0, as those of wider registers do to
   // these bits.
   const auto by = static_cast<int>(
@@ -65,6 +132,25 @@ void WordEmitter::ShiftBy(const NativeValue& v, int d, int a) {
   Shift(x86::kArithmeticRight, d, a, std::min(by, 15));
 }
 
+// There are no shifts of bytes: the bits that come from the byte beside are
+// cleared.
+void WordEmitter::ShiftBytesBy(const NativeValue& v, int d, int a) {
+  const auto by = static_cast<int>(
+      std::min<uint32_t>(*Constant(values_[v.operands[1]]), 8));
+  if (v.instruction.op == Opcode::kShl) {
+    emit_.Shift(x86::kLeft, 2, d, a, by);
+    return Op(x86::kAnd, d, d, Number(0xff << by));
+  }
+  const bool is_signed = !RangeOf(v, 0).FitsUnsigned(1);
+  const int bits = is_signed ? std::min(by, 7) : by;
+  emit_.Shift(x86::kLogicalRight, 2, d, a, bits);
+  Op(x86::kAnd, d, d, Number(0xff >> bits));
+  if (!is_signed) return;
+  const int sign = Number(0x80 >> bits);
+  Op(x86::kXor, d, d, sign);
+  Op(kSubLane, d, d, sign);
+}
+
 void WordEmitter::DivideBy(const NativeValue& v, int d, int a) {
   const WordReciprocal r =
       WordReciprocalOf(*Divisor(values_, v), RangeOf(v, 0));
@@ -73,15 +159,15 @@ void WordEmitter::DivideBy(const NativeValue& v, int d, int a) {
      Number(r.multiplier));
   const int rest = emit_.NewRegister();
   if (r.is_signed) {
-    if (r.corrected) Op(x86::kAddWord, d, d, a);
+    if (r.corrected) Op(kAddLane, d, d, a);
     if (r.shift > 0) Shift(x86::kArithmeticRight, d, d, r.shift);
     Shift(x86::kLogicalRight, rest, a, 15);
-    Op(x86::kAddWord, d, d, rest);
+    Op(kAddLane, d, d, rest);
   } else {
     if (r.corrected) {
-      Op(x86::kSubWord, rest, a, d);
+      Op(kSubLane, rest, a, d);
       Shift(x86::kLogicalRight, rest, rest, 1);
-      Op(x86::kAddWord, d, d, rest);
+      Op(kAddLane, d, d, rest);
     }
     if (r.shift > 0) Shift(x86::kLogicalRight, d, d, r.shift);
   }
@@ -94,9 +180,9 @@ void WordEmitter::Compare(const NativeValue& v, Mask mask, int a, int b) {
   const auto invert = [&] { Op(x86::kXor, d, d, Number(0xffff)); };
   switch (v.instruction.op) {
     case Opcode::kEq:
-      return Op(x86::kEqualWord, d, a, b);
+      return Op(kEqualLane, d, a, b);
     case Opcode::kNe:
-      Op(x86::kEqualWord, d, a, b);
+      Op(kEqualLane, d, a, b);
       return invert();
     case Opcode::kLt:
     case Opcode::kGe:
@@ -108,49 +194,56 @@ void WordEmitter::Compare(const NativeValue& v, Mask mask, int a, int b) {
   const bool or_equal =
       v.instruction.op == Opcode::kLe || v.instruction.op == Opcode::kGe;
   if (is_signed) {
-    Op(x86::kGreaterWord, d, a, b);
+    Op(kGreaterLane, d, a, b);
     if (or_equal) invert();
     return;
   }
   // Of unsigned lanes there are only extremes: a <= b if the smaller is a.
-  Op(x86::kMinUnsignedWord, d, a, b);
-  Op(x86::kEqualWord, d, d, a);
+  Op(kMinUnsignedLane, d, a, b);
+  Op(kEqualLane, d, d, a);
   if (!or_equal) invert();
 }
 
 // Two operations of which each wraps around.
 bool WordEmitter::ComputeFused(const NativeValue& v, int d, int a, int b,
                                int c) {
-  const auto two = [&](VectorOp first, VectorOp second) {
-    Op(first, d, a, b);
-    Op(second, d, d, c);
+  const auto add = [&](LaneOp second, int x, int y) {
+    Op(second, d, x, y);
+    return true;
+  };
+  const auto multiply = [&] {
+    Multiply(d, d, c);
     return true;
   };
   switch (OpNumber(v.instruction.op)) {
     case OpNumber(program::kMulAdd):
-      return two(x86::kMulWord, x86::kAddWord);
+      MultiplyFirst(v, d, a, b);
+      return add(kAddLane, d, c);
     case OpNumber(program::kMulSub):
-      return two(x86::kMulWord, x86::kSubWord);
+      MultiplyFirst(v, d, a, b);
+      return add(kSubLane, d, c);
     case OpNumber(program::kNegMulAdd):
-      Op(x86::kMulWord, d, a, b);
-      Op(x86::kSubWord, d, c, d);
-      return true;
+      MultiplyFirst(v, d, a, b);
+      return add(kSubLane, c, d);
     case OpNumber(program::kMulMul):
-      return two(x86::kMulWord, x86::kMulWord);
+      Multiply(d, a, b);
+      return multiply();
     case OpNumber(program::kAddAdd):
-      return two(x86::kAddWord, x86::kAddWord);
+      Op(kAddLane, d, a, b);
+      return add(kAddLane, d, c);
     case OpNumber(program::kAddMul):
-      return two(x86::kAddWord, x86::kMulWord);
+      Op(kAddLane, d, a, b);
+      return multiply();
     case OpNumber(program::kSubMul):
-      return two(x86::kSubWord, x86::kMulWord);
+      Op(kSubLane, d, a, b);
+      return multiply();
     case OpNumber(program::kDivideBy):
       DivideBy(v, d, a);
       return true;
     case OpNumber(program::kRemainderBy):
       DivideBy(v, d, a);
-      Op(x86::kMulWord, d, d, c);
-      Op(x86::kSubWord, d, a, d);
-      return true;
+      Multiply(d, d, c);
+      return add(kSubLane, a, d);
     default:
       return false;
   }
@@ -168,24 +261,24 @@ void WordEmitter::Compute(const NativeValue& v, int d, int a, int b, int c) {
     case Opcode::kWrapU16:
       return Wrap(op, v, d, a);
     case Opcode::kNegate:
-      return Op(x86::kSubWord, d, Number(0), a);
+      return Op(kSubLane, d, Number(0), a);
     case Opcode::kNot:
       return Op(x86::kXor, d, a, Number(0xffff));
     case Opcode::kAbs:
       if (RangeOf(v, 0).least >= 0) return emit_.Copy(d, a);
-      return Op(x86::kAbsWord, d, 0, a);
+      return Op(kAbsLane, d, 0, a);
     case Opcode::kSign:
-      if (RangeOf(v, 0).FitsUnsigned()) {
+      if (RangeOf(v, 0).FitsUnsigned(static_cast<int>(bytes_))) {
         return Extreme(false, false, d, a, Number(1));
       }
       Extreme(false, true, d, a, Number(1));
       return Extreme(true, true, d, d, Number(-1));
     case Opcode::kAdd:
-      return Op(x86::kAddWord, d, a, b);
+      return Op(kAddLane, d, a, b);
     case Opcode::kSub:
-      return Op(x86::kSubWord, d, a, b);
+      return Op(kSubLane, d, a, b);
     case Opcode::kMul:
-      return Op(x86::kMulWord, d, a, b);
+      return MultiplyFirst(v, d, a, b);
     case Opcode::kAnd:
       return Op(x86::kAnd, d, a, b);
     case Opcode::kOr:

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "jaxlib/ipu/runtime/model/kernels/native/word_ranges.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
@@ -45,7 +47,45 @@ bool IsWrapToByte(Opcode op) {
   return op == Opcode::kWrapI8 || op == Opcode::kWrapU8;
 }
 
+bool IsShiftBy(Opcode op, int k) {
+  return k == 1 && (op == Opcode::kShl || op == Opcode::kShrLogical ||
+                    op == Opcode::kShrArithmetic);
+}
+
+// Whether bytes determine what an instruction reads. Its operands are in lanes
+// that are all signed or all unsigned.
+bool FitsBytes(const NativeValue& v, const std::vector<Range>& ranges) {
+  const Opcode op = v.instruction.op;
+  Range all{0, 0};
+  for (int k = 0; k < 3; ++k) {
+    if (v.operands[k] < 0 || IsModular(op, k) || IsShiftBy(op, k)) continue;
+    const Range r = As(v.instruction.type, ranges[v.operands[k]]);
+    all = {std::min(all.least, r.least), std::max(all.most, r.most)};
+  }
+  return all.Fits(1);
+}
+
 }  // namespace
+
+bool BytesSuffice(std::span<const NativeValue> values,
+                  const std::vector<Range>& ranges) {
+  for (size_t at = 0; at < values.size(); ++at) {
+    const NativeValue& v = values[at];
+    if (v.kind == NativeValue::kElements && ItemSize(v.source->dtype) > 1) {
+      return false;
+    }
+    if (v.kind != NativeValue::kComputed) continue;
+    const int op = OpNumber(v.instruction.op);
+    if (op == OpNumber(program::kDivideBy) ||
+        op == OpNumber(program::kRemainderBy) || !FitsBytes(v, ranges)) {
+      return false;
+    }
+    if (v.stored < 0) continue;
+    if (ItemSize(v.stored_dtype) > 1) return false;
+    if (v.stored_dtype == DType::kBool && !ranges[at].Fits(1)) return false;
+  }
+  return true;
+}
 
 std::vector<bool> NeedWords(std::span<const NativeValue> values,
                             const std::vector<Range>& ranges) {
