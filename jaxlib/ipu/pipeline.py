@@ -31,6 +31,7 @@ from jaxlib.ipu.passes import (
   fold_transposes,
   fuse,
   fuse_producers,
+  hoist_products,
   partial_sorts,
   rotate_loops,
   simplify,
@@ -257,7 +258,9 @@ def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
   graph = fold_transposes.fold_transposes(state.module.graph)
   graph = flatten_branches.flatten_branches(graph, options.target)
-  graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))
+  graph = trip_counts.find_trip_counts(graph)
+  graph = hoist_products.hoist_products(graph, options.target)
+  graph = rotate_loops.rotate_loops(graph)
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
   state.module.graph = dce.eliminate(fuse_producers.fuse_producers(graph))
