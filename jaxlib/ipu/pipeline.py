@@ -114,6 +114,8 @@ class State:
   arrays: Arrays = dataclasses.field(default_factory=dict)
   module: Module | None = None
   decomposed: bool = False  # whether any operation was
+  hoists: bool = True  # whether products may leave loops
+  hoisted: bool = False  # whether any did
   builder: Builder | None = None
   tiles: TileProgram | None = None
   memory: memory.MemoryPlan | None = None
@@ -259,7 +261,8 @@ def _fuse(state: State, options: Options) -> None:
   graph = fold_transposes.fold_transposes(state.module.graph)
   graph = flatten_branches.flatten_branches(graph, options.target)
   graph = trip_counts.find_trip_counts(graph)
-  graph = hoist_products.hoist_products(graph, options.target)
+  if state.hoists:
+    state.hoisted = hoist_products.hoist_products(graph, options.target)
   graph = rotate_loops.rotate_loops(graph)
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
@@ -388,6 +391,9 @@ def _allocate(state: State, options: Options) -> None:
     )
     plan = _with_long_messages(state, options, plan)
   fits = memory.fits(target, plan)
+  if not fits and state.hoisted:
+    _keep_products(state, options)
+    return
   if not fits:
     # Nothing fits: keep the first, faster program.
     _go_back(state, first)
@@ -400,6 +406,19 @@ def _allocate(state: State, options: Options) -> None:
     allow = options.allow_out_of_memory
     assert state.tiles is not None
     overflow.check(builder, state.tiles, state.module, plan, allow, written)
+
+
+def _keep_products(state: State, options: Options) -> None:
+  """Compiles a program that does not fit once more, with all products in their
+  loops: those of all iterations together take more."""
+  again = State(
+    state.code, state.partitioned, folders=state.folders, hoists=False
+  )
+  phases = [*Phase]
+  begin, end = phases.index(Phase.PARSE), phases.index(Phase.ALLOCATE)
+  for phase in phases[begin : end + 1]:
+    _RUN[phase](again, options)
+  _go_back(state, again)
 
 
 def _report(state: State, options: Options) -> Path | None:

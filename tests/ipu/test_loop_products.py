@@ -9,6 +9,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu.passes import hoist_products
 from jaxlib.ipu.pipeline import Phase
 
 
@@ -118,3 +119,20 @@ def test_large_products_stay_in_loops():
   arguments = _arguments([(2000, 3, 4), (4, 5), (5, 5)])
   state = lowering_kit.phases(f, arguments, 1, stop_after=Phase.FUSE)
   assert _products(state.module.graph) == [True, True]
+
+
+def test_products_stay_in_loops_if_the_program_does_not_fit(monkeypatch):
+  monkeypatch.setattr(hoist_products, "_LARGEST_SHARE", 10)
+
+  def f(xs, w):
+    zeros = jnp.zeros((3, 50))
+    return lax.scan(lambda t, x: (t + x @ w, None), zeros, xs)[0]
+
+  machine = lowering_kit.machines.Target(
+    version="small", num_tiles=4, bytes_per_tile=30_000, clock_hz=1e9
+  )
+  for elements, inside in ((10, False), (600, True)):
+    arguments = _arguments([(elements, 3, 4), (4, 50)])
+    state = lowering_kit.phases(f, arguments, machine)
+    assert _products(state.module.graph) == [inside]
+    assert state.memory.addresses.fullest.needed <= machine.bytes_per_tile

@@ -25,17 +25,22 @@ from jaxlib.ipu.target import Target
 _LARGEST_SHARE = 1 / 32
 
 
-def hoist_products(graph: Graph, target: Target) -> Graph:
-  """Rewrites counted loops, regions included."""
+def hoist_products(graph: Graph, target: Target) -> bool:
+  """Rewrites counted loops, regions included.
+
+  Returns:
+    Whether any product was moved: the program takes more SRAM.
+  """
   nodes: list[Node] = []
+  moved = False
   for node in graph.nodes:
     for region in node.regions:
-      hoist_products(region, target)
-    if node.op == REPEAT:
-      nodes += _hoisted(node, target)
-    nodes.append(node)
+      moved |= hoist_products(region, target)
+    before = _hoisted(node, target) if node.op == REPEAT else []
+    moved |= bool(before)
+    nodes += [*before, node]
   graph.nodes = nodes
-  return graph
+  return moved
 
 
 class _Loop(NamedTuple):
