@@ -53,9 +53,11 @@ bool IsShiftBy(Opcode op, int k) {
 }
 
 // Whether bytes determine what an instruction reads. Its operands are in lanes
-// that are all signed or all unsigned.
+// that are all signed or all unsigned. A wrap to a byte only reads the low
+// bits.
 bool FitsBytes(const NativeValue& v, const std::vector<Range>& ranges) {
   const Opcode op = v.instruction.op;
+  if (IsWrapToByte(op)) return true;
   Range all{0, 0};
   for (int k = 0; k < 3; ++k) {
     if (v.operands[k] < 0 || IsModular(op, k) || IsShiftBy(op, k)) continue;
