@@ -13,6 +13,8 @@ from jaxlib.ipu import layout as layouts
 from jaxlib.ipu.check.tile_memory import strided
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.layout import Factor, Layout, Replica
+from jaxlib.ipu.moves.distinct import repeats
+from jaxlib.ipu.moves.native import moved_elements
 from jaxlib.ipu.moves.traffic import MoveEnd, traffic
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View
@@ -144,6 +146,40 @@ def test_charged_traffic_into_a_part_is_an_upper_bound(data):
   source = MoveEnd(data.draw(mapped((size,))), view.offset, view.strides)
   destination = MoveEnd(data.draw(mapped(whole)), part.offset, part.strides)
   check(source, destination, view.shape)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_moves_of_distinct_elements_are_the_same_with_and_without_once(data):
+  view = data.draw(views())
+  elements = strided(view.offset, view.shape, view.strides).reshape(-1)
+  if len(set(elements.tolist())) < view.size:
+    assert repeats(view.shape, view.strides)
+    return
+  if repeats(view.shape, view.strides):
+    return  # distinct by chance, in windows of less than their strides' reach
+  size = int(elements.max(initial=0)) + 1
+  ends = (
+    MoveEnd(data.draw(mapped((size,))), view.offset, view.strides),
+    MoveEnd(data.draw(mapped(view.shape)), 0, dense_strides(view.shape)),
+  )
+  (once, length), (each, other) = (
+    moved_elements(*ends, view.shape, o, TILES) for o in (True, False)
+  )
+  rows = 11 if length else 3
+  assert length == other and (once[:rows] == each[:rows]).all()
+  assert traffic(*ends, view.shape, 4, True) is traffic(*ends, view.shape, 4)
+
+
+def test_broadcasts_and_windows_are_other_moves_with_once():
+  for shape, strides in (((8, 6), (0, 1)), ((6, 3), (1, 1))):
+    here = layouts.grid(shape, (2, 1))
+    ends = (
+      MoveEnd(linear(8), 0, strides),
+      MoveEnd(here, 0, dense_strides(shape)),
+    )
+    once, each = (traffic(*ends, shape, 4, o) for o in (True, False))
+    assert once.received.sum() < each.received.sum()
 
 
 def linear(n, tiles=TILES):

@@ -1,5 +1,5 @@
-"""Counts the distinct elements that each tile holds of a view whose windows may
-overlap."""
+"""Whether a view has elements more than once, and how many distinct ones each
+tile holds of it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def overlapping(
       groups[-1].append(d)
     reach += (shape[d] - 1) * abs(strides[d])
   return tuple(tuple(g) for g in groups if len(g) > 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def repeats(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+  """Whether different indices of a view may lead to the same element."""
+  broadcast = any(n > 1 and not s for n, s in zip(shape, strides, strict=True))
+  return broadcast or bool(overlapping(shape, strides))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -64,9 +64,9 @@ import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
-from jaxlib.ipu.moves.distinct import overlapping
+from jaxlib.ipu.moves.distinct import repeats
 from jaxlib.ipu.moves.segments import WORD, count_segments
-from jaxlib.ipu.moves.traffic import Traffic, traffic
+from jaxlib.ipu.moves.traffic import Traffic, of_move, traffic
 
 Array = npt.NDArray[np.int64]
 
@@ -125,7 +125,7 @@ class Messages(NamedTuple):
   buffers: Array | None
 
 
-@functools.lru_cache(maxsize=4096)
+@of_move
 def messages(
   source: MoveEnd,
   destination: MoveEnd,
@@ -211,7 +211,7 @@ def contiguous_counts(
   return max(sources, 1), max(destinations, 1), even and to.even
 
 
-@functools.lru_cache(maxsize=4096)
+@of_move
 def move_traffic(
   source: MoveEnd,
   destination: MoveEnd,
@@ -298,11 +298,8 @@ def _one_reader(
   source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
 ) -> bool:
   """Whether each element is read for a single place on a single tile."""
-  steps = [s for n, s in zip(shape, source.strides) if n > 1]
-  return (
-    destination.layout.num_replicas == 1
-    and all(steps)
-    and not overlapping(shape, source.strides)
+  return destination.layout.num_replicas == 1 and not repeats(
+    shape, source.strides
   )
 
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.distinct import repeats
 from jaxlib.ipu.moves.native import moved_elements
 
 Array = npt.NDArray[np.int64]
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Lines(NamedTuple):
@@ -94,7 +97,32 @@ def halved(sent: Array) -> Array:
   return np.repeat(-(-pairs.sum(1) // 2), 2)[: len(sent)]
 
 
-@functools.lru_cache(maxsize=4096)
+def of_move(function: _F) -> _F:
+  """Caches a function of a move, whose arguments begin with those of `traffic`.
+
+  A view without repeated elements is the same move with and without `once`, so
+  it is asked about once.
+  """
+  cached = functools.lru_cache(maxsize=4096)(function)
+
+  @functools.wraps(function)
+  def ask(
+    source: MoveEnd,
+    destination: MoveEnd,
+    shape: tuple[int, ...],
+    item_bytes: int,
+    once: bool = False,
+    *rest: Any,
+    **named: Any,
+  ) -> Any:
+    once = once and repeats(shape, source.strides)
+    return cached(source, destination, shape, item_bytes, once, *rest, **named)
+
+  ask.cache_clear = cached.cache_clear  # type: ignore[attr-defined]
+  return cast(_F, ask)
+
+
+@of_move
 def traffic(
   source: MoveEnd,
   destination: MoveEnd,

@@ -287,16 +287,31 @@ class _Cheaper:
       found = matmul.split(*split, moved, product.f16_sums)
       if not found.fits or found.cycles >= best:
         continue
-      cycles = found.cycles + cost.cycles(self._moving(way))
-      cycles += self._leaving(way, found.partial)
+      cycles = self._cycles(found, best)
       if cycles < best:
         best, chosen = cycles, found
     return chosen, best
 
-  def _moving(self, way: Layout) -> schema.Cost:
-    """The cost of moving the operands to a partition."""
+  def _cycles(self, split: matmul.GivenSplit, most: float) -> float:
+    """The cycles of a split and of all its moves; if they are no less than
+    `most`, maybe only those of some of its moves, which take long to count."""
+    leaving = self._leaving(split.partition, split.partial)
+    sides = self._product.sides
+    larger = max(sides, key=lambda side: side.view.size)
+    cycles = split.cycles + leaving
+    for some in (larger,), sides:
+      if cycles >= most:
+        break
+      moving = cost.cycles(self._moving(split.partition, some))
+      cycles = split.cycles + moving + leaving
+    return cycles
+
+  def _moving(
+    self, way: Layout, sides: Sequence[Operand] | None = None
+  ) -> schema.Cost:
+    """The cost of moving both operands, or `sides`, to a partition."""
     return self._builder.exchange_cost(
-      self._product.shape, way, self._product.sides
+      self._product.shape, way, sides or self._product.sides
     )
 
   def _leaving(self, way: Layout, partial: bool) -> float:

@@ -17,8 +17,6 @@ the bytes; an engine with one memory reads them through the view and moves
 nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from typing import Annotated, dataclass_transform
@@ -682,7 +680,7 @@ class Repeat:
   """Runs `body` `count` times."""
 
   count: U64
-  body: list[Step]
+  body: list["Step"]
   location: U32
 
 
@@ -690,9 +688,9 @@ class Repeat:
 class While:
   """Runs `condition`, then `body` for as long as `predicate` holds."""
 
-  condition: list[Step]
+  condition: list["Step"]
   predicate: U32
-  body: list[Step]
+  body: list["Step"]
   cost: Cost
   location: U32
 
@@ -706,7 +704,7 @@ class Switch:
   """
 
   selector: U32
-  branches: list[Branch]
+  branches: list["Branch"]
   cost: Cost
   location: U32
 
@@ -715,7 +713,7 @@ class Switch:
 class Branch:
   """One branch of a Switch."""
 
-  steps: list[Step]
+  steps: list["Step"]
 
 
 @record
@@ -729,7 +727,7 @@ class Call:
   """
 
   function: U32
-  body: list[Step]
+  body: list["Step"]
   cost: Cost
   location: U32
 
@@ -865,7 +863,7 @@ class Program:
   aliases: list[Alias]
   donors: list[U32]
   arena_bytes: U64
-  steps: list[Step]
+  steps: list["Step"]
   locations: list[Location]
   cost_analysis: list[NamedValue]
   memory: Memory
