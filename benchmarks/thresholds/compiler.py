@@ -119,10 +119,6 @@ CASES = (
     small=lambda n: n, large=lambda n: n - 1,
   ),
   _case(
-    "ops.fft._SHORT_ROW", "columns of images with 64 rows", _power(1, 8),
-    lambda n: (jnp.fft.fft2, [_of(64, 64, n, dtype=np.complex64)]),
-  ),
-  _case(
     "ops._matrices._ONE_BLOCK", "columns of a complex matrix", _power(4, 8),
     lambda n: (jnp.linalg.qr, [_of(n, n, dtype=np.complex64)]),
     small=lambda n: n, large=lambda n: n - 1,

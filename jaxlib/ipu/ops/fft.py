@@ -37,9 +37,6 @@ _DIRECT = 64
 # The same for lengths without factors: a matrix of 256 KB. Measured: in cycles
 # one product is cheaper up to 509, so the limit is the matrix's SRAM.
 _DIRECT_PRIME = 128
-# Columns that are moved out of the way. Measured: leaving them takes 6 to 21 %
-# fewer cycles, whether there are 2 or 256, `python -m benchmarks --thresholds`.
-_SHORT_ROW = 16
 _REAL = {DType.C64: DType.F32, DType.C128: DType.F64}
 # Larger rotations are the product of two smaller tables, which is a guess of
 # what SRAM a table is worth.
@@ -147,15 +144,7 @@ def _along(
     shape[0], math.prod(shape[1:axis]), shape[axis], math.prod(inner)
   )  # fmt: skip
   t = e.reshape(t, whole)
-  # The columns then count as rows.
-  moved = 1 < whole[3] < _SHORT_ROW
-  if moved:
-    t = e.transpose(t, (0, 1, 3, 2))
-    t = e.reshape(t, (whole[0], whole[1] * whole[3], whole[2], 1))
   t = _transform(e, t, n, sign, out, scale, keep)
-  if moved:
-    t = e.reshape(t, (out, whole[1], whole[3], keep))
-    t = e.transpose(t, (0, 1, 3, 2))
   return e.reshape(t, (out, *shape[1:axis], keep, *inner))
 
 
