@@ -77,18 +77,6 @@ def _square(size: int) -> tuple[int, int]:
   return rows, size // rows
 
 
-def _two_sums(count: int) -> Program:
-  """Two reductions of one value, which takes `count` instructions."""
-
-  def f(x):
-    y = x
-    for _ in range(count):
-      y = jnp.maximum(y, x - 1) if _ % 2 else y * x
-    return y.sum(0), y.sum(1)
-
-  return f, [_of(1472, 1024)]
-
-
 def _depthwise(columns: int) -> Program:
   def f(x, w):
     return jax.lax.conv_general_dilated(
@@ -110,10 +98,6 @@ CASES = (
     lambda n: (
       lambda x, y: (x * 2 + 1, y * y - 3), [_of(n), _of(n)]
     ),
-  ),
-  _case(
-    "passes.fuse_producers.CHEAP", "instructions", (2, 4, 8, 16, 32, 64, 128),
-    _two_sums,
   ),
   _case(
     "passes.complex_planes._MOST_COPIED", "elements of a tile", _power(2, 13),

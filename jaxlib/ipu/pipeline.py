@@ -254,16 +254,17 @@ def _decompose(state: State, options: Options) -> None:
     module.graph = complex_planes.split_complex(module.graph, options.target)
     state.decomposed = True
   state.decomposed |= decompose.decompose(module.graph, options.target)
+  if state.decomposed:
+    simplify.merge(module.graph)
 
 
 def _fuse(state: State, options: Options) -> None:
   assert state.module is not None
   graph = fold_transposes.fold_transposes(state.module.graph)
-  graph = flatten_branches.flatten_branches(graph, options.target)
-  graph = trip_counts.find_trip_counts(graph)
   if state.hoists:
     state.hoisted = hoist_products.hoist_products(graph, options.target)
-  graph = rotate_loops.rotate_loops(graph)
+  graph = flatten_branches.flatten_branches(graph, options.target)
+  graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
   state.module.graph = dce.eliminate(fuse_producers.fuse_producers(graph))

@@ -82,7 +82,7 @@ CASES = {
     _scan(_nested, np.zeros(5, np.float32)),
     [(2, 7, 4), (4, 5), (5, 5)], [False, True],
   ),
-  "other index": (_other_index, [(7, 3, 4), (4, 5)], [True]),
+  "other index": (_other_index, [(7, 3, 4), (4, 5)], [False]),
   "part": (_part, [(7, 3, 4), (4, 5)], [True]),
 }  # fmt: skip
 
@@ -122,7 +122,7 @@ def test_large_products_stay_in_loops():
 
 
 def test_products_stay_in_loops_if_the_program_does_not_fit(monkeypatch):
-  monkeypatch.setattr(hoist_products, "_LARGEST_SHARE", 10)
+  monkeypatch.setattr(hoist_products, "_LARGEST_PART", 10)
 
   def f(xs, w):
     zeros = jnp.zeros((3, 50))

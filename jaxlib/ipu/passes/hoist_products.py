@@ -1,181 +1,182 @@
-"""Moves products of scanned operands out of loops.
+"""Computes products of slices for all iterations of a loop at once.
 
-A scan over `xs` that multiplies each of them by a loop-invariant matrix, such
-as a recurrent layer's inputs by its weights, computes a small product in each
-iteration: tiles load the weights again for a few rows, exchange and wait.
-All of the products are one large one, of which an iteration takes its slice.
+A scan over `xs` takes a slice in each iteration, and often multiplies it by an
+array that does not change, as recurrent layers do with their inputs:
+x[i] @ w is (x @ w)[i], whatever i is. One product of all slices spreads over
+the machine as a small one cannot, needs the weights on each tile once, and does
+not synchronise it in every iteration.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import NamedTuple
+from dataclasses import replace
 
-from jaxlib.ipu.dtypes import SIZE
+from jaxlib.ipu.dtypes import NUMPY
 from jaxlib.ipu.ir.attributes import DotDimensions
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
-from jaxlib.ipu.ops.control_flow import REPEAT
-from jaxlib.ipu.passes.trip_counts import integer, step_of
+from jaxlib.ipu.passes.trip_counts import trip_count
 from jaxlib.ipu.target import Target
 
-# The largest part of a machine's SRAM that such a product may take; a guess:
-# it is live during the whole loop.
-_LARGEST_SHARE = 1 / 32
+_DOT = "stablehlo.dot_general"
+# Movement, which an operand that does not change may have passed.
+_MOVEMENT = frozenset(
+  f"stablehlo.{name}"
+  for name in ("reshape", "transpose", "broadcast_in_dim", "slice", "convert")
+)
+# The largest part of all SRAM that the products of all iterations may take: a
+# guess; they stay until the loop has ended.
+_LARGEST_PART = 1 / 16
 
 
 def hoist_products(graph: Graph, target: Target) -> bool:
-  """Rewrites counted loops, regions included.
+  """Rewrites the loops of a graph, regions included.
 
   Returns:
-    Whether any product was moved: the program takes more SRAM.
+    Whether any product has left a loop: the program takes more SRAM.
   """
   nodes: list[Node] = []
-  moved = False
+  hoisted = False
   for node in graph.nodes:
     for region in node.regions:
-      moved |= hoist_products(region, target)
-    before = _hoisted(node, target) if node.op == REPEAT else []
-    moved |= bool(before)
-    nodes += [*before, node]
+      hoisted |= hoist_products(region, target)
+    if node.op == "stablehlo.while":
+      trips = trip_count(node)
+      if trips is not None:
+        moved = _Loop(node, trips, target).hoist()
+        hoisted |= bool(moved)
+        nodes += moved
+    nodes.append(node)
   graph.nodes = nodes
-  return moved
+  return hoisted
 
 
-class _Loop(NamedTuple):
-  """A counted loop.
+class _Loop:
+  """A loop whose number of iterations is known."""
 
-  Attributes:
-    node: the loop.
-    counters: parameters that count iterations from 0, by their ids.
-    inside: ids of values that may change from iteration to iteration.
-    same: values before the loop of parameters that do not change.
-  """
+  def __init__(self, node: Node, trips: int, target: Target) -> None:
+    self._body = node.regions[1]
+    self._trips = trips
+    self._most = target.num_tiles * target.bytes_per_tile * _LARGEST_PART
+    # What changes: parameters, and what nodes of the body compute.
+    self._changing = {*self._body.parameters}
+    self._changing.update(v for n in self._body.nodes for v in n.results)
+    self._moved: list[Node] = []
 
-  node: Node
-  counters: set[int]
-  inside: set[int]
-  same: dict[int, Value]
+  def hoist(self) -> list[Node]:
+    """The nodes that leave the loop."""
+    body: list[Node] = []
+    for node in self._body.nodes:
+      place = self._sliced(node)
+      if place is None:
+        body.append(node)
+      else:
+        self._move(node.inputs[1 - place])
+        _divide(node, place, self._moved, body)
+    self._body.nodes = [n for n in body if n not in self._moved]
+    return self._moved
 
-  def before(self, value: Value) -> Value | None:
-    """The value as it is before the loop; None if iterations compute it."""
-    value = self.same.get(id(value), value)
-    return None if id(value) in self.inside else value
-
-
-def _loop(node: Node) -> _Loop:
-  (body,) = node.regions
-  same = {
-    id(p): x
-    for p, x, y in zip(body.parameters, node.inputs, body.results, strict=True)
-    if p is y
-  }
-  inside = {id(v) for n in body.nodes for v in n.results}
-  inside |= {id(p) for p in body.parameters if id(p) not in same}
-  counters = {
-    id(p)
-    for p, x, y in zip(body.parameters, node.inputs, body.results, strict=True)
-    if integer(x) == 0 and step_of(y, p) == 1
-  }
-  return _Loop(node, counters, inside, same)
-
-
-def _hoisted(node: Node, target: Target) -> list[Node]:
-  """Products of all iterations; the body takes slices of them instead."""
-  loop = _loop(node)
-  if not loop.counters or node.attributes < 2:
-    return []
-  (body,) = node.regions
-  outer: list[Node] = []
-  nodes: list[Node] = []
-  for inner in body.nodes:
-    if inner.op == "stablehlo.dot_general":
-      for side in (0, 1):
-        scanned = _scanned(loop, inner.inputs[side])
-        other = loop.before(inner.inputs[1 - side])
-        if scanned is None or other is None:
-          continue
-        if not _worthwhile(loop, inner, target):
-          continue
-        nodes += _replace(inner, side, scanned, other, outer)
-        break
-    nodes.append(inner)
-  body.nodes = nodes
-  return outer
-
-
-class _Scanned(NamedTuple):
-  """The array that a loop scans along its first dimension, and its counter."""
-
-  array: Value
-  counter: Value
-
-
-def _scanned(loop: _Loop, value: Value) -> _Scanned | None:
-  """What `value` is an element of; None if it is none of a scanned array."""
-  reshape = value.node
-  if reshape is None or reshape.op != "stablehlo.reshape":
+  def _sliced(self, node: Node) -> int | None:
+    """Which operand of a product is a slice, if the other one does not change,
+    the products of all slices are no more than those of the loop, and they are
+    not too large; None otherwise."""
+    if node.op != _DOT or node.attributes.fourier is not None:
+      return None
+    (result,) = node.results
+    size = NUMPY[result.dtype].itemsize * math.prod(result.shape)
+    for place, value in enumerate(node.inputs):
+      found = _slice(value)
+      if found is None or found.inputs[0] in self._changing:
+        continue
+      count = found.inputs[0].shape[0]
+      if 1 < count <= self._trips and size * count <= self._most:
+        if self._is_fixed(node.inputs[1 - place]):
+          return place
     return None
-  taken = reshape.inputs[0].node
-  if taken is None or taken.op != "stablehlo.dynamic_slice":
-    return None
-  array = loop.before(taken.inputs[0])
-  index = taken.inputs[1]
-  if array is None or id(index) not in loop.counters:
-    return None
-  sizes = taken.results[0].shape
-  if sizes != (1, *value.shape) or array.shape[1:] != value.shape:
-    return None
-  if array.shape[0] != loop.node.attributes:
-    return None
-  return _Scanned(array, index)
+
+  def _is_fixed(self, value: Value) -> bool:
+    """Whether a value does not change, or is a view of such a value."""
+    if value not in self._changing:
+      return True
+    node = value.node
+    return (
+      node is not None
+      and node.op in _MOVEMENT
+      and all(self._is_fixed(v) for v in node.inputs)
+    )
+
+  def _move(self, value: Value) -> None:
+    """Takes what a fixed value is a view of out of the loop."""
+    node = value.node
+    if node is None or value not in self._changing:
+      return
+    for operand in node.inputs:
+      self._move(operand)
+    self._changing.difference_update(node.results)
+    self._moved.append(node)
 
 
-def _worthwhile(loop: _Loop, node: Node, target: Target) -> bool:
-  """Whether a product is of a form that can be moved, and not too large."""
-  d: DotDimensions = node.attributes
-  if d.lhs_batch or d.result or d.fourier is not None:
-    return False
+def _slice(value: Value) -> Node | None:
+  """The node that takes the slice `whole[i]` that a value is."""
+  node = value.node
+  if node is None or node.op != "stablehlo.reshape":
+    return None
+  inner = node.inputs[0].node
+  if inner is None or inner.op != "stablehlo.dynamic_slice":
+    return None
+  (whole, first, *others) = inner.inputs
+  sizes = inner.results[0].shape
+  if sizes != (1, *whole.shape[1:]) or sizes[1:] != value.shape:
+    return None
+  return inner
+
+
+def _divide(
+  node: Node, place: int, outside: list[Node], inside: list[Node]
+) -> None:
+  """Adds the product of all slices to the nodes outside of a loop, and what
+  takes the slice that `node` computes to those inside."""
+  found = _slice(node.inputs[place])
+  assert found is not None
+  operands = list(node.inputs)
+  operands[place] = found.inputs[0]
+  whole = Emitter(outside, node.location).dot_general(
+    operands[0],
+    operands[1],
+    _with_slices(node, place),
+    node.results[0].dtype,
+  )
   (result,) = node.results
-  size = loop.node.attributes * math.prod(result.shape) * SIZE[result.dtype]
-  sram = target.num_tiles * target.bytes_per_tile
-  return size <= _LARGEST_SHARE * sram
+  e = Emitter([], node.location)
+  index = found.inputs[1]
+  starts = [index, *[e.constant(0, index.dtype, ())] * len(result.shape)]
+  part = e.dynamic_slice(whole, starts, (1, *result.shape))
+  e.reshape(part, result.shape)
+  # Keeping the old result avoids updating its users.
+  e.nodes[-1].results = node.results
+  result.node = e.nodes[-1]
+  inside += e.nodes
 
 
-def _replace(
-  node: Node, side: int, scanned: _Scanned, other: Value, outer: list[Node]
-) -> list[Node]:
-  """Makes a product a slice of one of whole arrays.
-
-  Args:
-    node: the product in the loop; it becomes a reshape.
-    side: which of its operands is scanned.
-    scanned: the array that has it.
-    other: the other operand.
-    outer: gets the nodes before the loop.
-
-  Returns:
-    The nodes of the loop that have to precede `node`.
-  """
+def _with_slices(node: Node, place: int) -> DotDimensions:
+  """The dimensions of a product if an operand has one more in front, which
+  becomes the result's first."""
   d: DotDimensions = node.attributes
-  (result,) = node.results
-  if side == 0:
-    lhs, rhs, place = scanned.array, other, 0
-    contract = tuple(i + 1 for i in d.lhs_contract)
-    d = dataclasses.replace(d, lhs_contract=contract)
-  else:
-    lhs, rhs = other, scanned.array
-    place = len(lhs.shape) - len(d.lhs_contract)
-    contract = tuple(i + 1 for i in d.rhs_contract)
-    d = dataclasses.replace(d, rhs_contract=contract)
-  whole = Emitter(outer, node.location).dot_general(lhs, rhs, d, result.dtype)
-  nodes: list[Node] = []
-  e = Emitter(nodes, node.location)
-  sizes = list(whole.shape)
-  sizes[place] = 1
-  starts = [e.constant(0, scanned.counter.dtype, ()) for _ in sizes]
-  starts[place] = scanned.counter
-  piece = e.dynamic_slice(whole, starts, sizes)
-  node.op, node.inputs, node.attributes = "stablehlo.reshape", (piece,), None
-  return nodes
+  batch, left = len(d.lhs_batch), len(node.inputs[0].shape)
+  new = batch if place == 0 else left - len(d.lhs_contract)
+  order = d.result or range(len(node.results[0].shape))
+  result = (new, *(i + (i >= new) for i in order))
+  if place == 0:
+    return replace(
+      d,
+      lhs_batch=tuple(i + 1 for i in d.lhs_batch),
+      lhs_contract=tuple(i + 1 for i in d.lhs_contract),
+      result=result,
+    )
+  return replace(
+    d,
+    rhs_batch=tuple(i + 1 for i in d.rhs_batch),
+    rhs_contract=tuple(i + 1 for i in d.rhs_contract),
+    result=result,
+  )

@@ -17,6 +17,7 @@ from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.kernel.opcode import Opcode
+from jaxlib.ipu.passes import joined_pads
 from jaxlib.ipu.passes.fold_constants import constant, splat
 
 Rule = Callable[[Emitter, Node], Value | None]
@@ -127,9 +128,15 @@ def _reverse(e: Emitter, node: Node) -> Value | None:
 
 def _concatenate(e: Emitter, node: Node) -> Value | None:
   d = node.attributes
-  if len(node.inputs) > 1 and all(v.shape[d] for v in node.inputs):
+  parts: list[Value] = []
+  for value in node.inputs:
+    inner = _made_by(value, "concatenate")
+    flat = inner is not None and inner.attributes == d
+    parts += inner.inputs if inner is not None and flat else [value]
+  parts = [v for v in parts if v.shape[d]] or parts[:1]
+  if len(parts) > 1 and len(parts) == len(node.inputs):
     return None
-  return e.concatenate(node.inputs, d)
+  return e.concatenate(parts, d)
 
 
 def _pad(e: Emitter, node: Node) -> Value | None:
@@ -285,6 +292,14 @@ def _is_number(value: np.generic, number: float) -> bool:
   return value.tobytes() == wanted.tobytes()
 
 
+_add_zero = _arithmetic((0,), (0,), floats=-0.0, commutes=True)
+
+
+def _add(e: Emitter, node: Node) -> Value | None:
+  found = _add_zero(e, node)
+  return joined_pads.join(e, node) if found is None else found
+
+
 def _bits(right: int, absorbs: int) -> Rule:
   """`and` and `or`, of booleans too."""
   of_integers = _arithmetic((right,), (right,), (absorbs,))
@@ -325,7 +340,7 @@ _RULES: dict[str, Rule] = {
     "complex": _complex,
     "real": _part(0),
     "imag": _part(1),
-    "add": _arithmetic((0,), (0,), floats=-0.0, commutes=True),
+    "add": _add,
     "subtract": _arithmetic((0,), itself=0, floats=0.0),
     "multiply": _arithmetic((1,), (1,), (0,), floats=1.0, commutes=True),
     "divide": _arithmetic((1,), floats=1.0),

@@ -2,7 +2,9 @@
 control flow shows to be constant: loop-carried values that never change, and
 branches that are never taken.
 
-In one traversal: a node's inputs are simple when it is visited.
+In one traversal: a node's inputs are simple when it is visited. What
+decompositions have written is only merged: max-pooling and its gradient both
+reduce the same windows.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import numpy as np
 
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Value
+from jaxlib.ipu.ir.region import monoid
 from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.passes.fold_constants import CONSTANT, fold, is_splat, splat
 from jaxlib.ipu.passes.identities import simpler, without_elements
 
+_REDUCE = "stablehlo.reduce"
 # Larger constants are not compared; a guess, to limit compile time.
 _MOST_KEY_BYTES = 4096
 
@@ -27,8 +31,15 @@ def simplify(graph: Graph) -> Graph:
   return graph
 
 
+def merge(graph: Graph) -> Graph:
+  """The graph, changed in place, with equal nodes merged, regions included."""
+  _Simplifier(rules=False).graph(graph)
+  return graph
+
+
 class _Simplifier:
-  def __init__(self) -> None:
+  def __init__(self, rules: bool = True) -> None:
+    self._rules = rules  # whether to do more than to merge
     # Results of removed nodes, and the values that replace them.
     self._new: dict[Value, Value] = {}
     # For each graph from the outermost, values by what computes them.
@@ -52,7 +63,10 @@ class _Simplifier:
     """Appends the node, or what replaces it."""
     if self._new:
       node.inputs = tuple([self._last(v) for v in node.inputs])
-    if node.regions:
+    if not self._rules:
+      for region in node.regions:
+        self.graph(region)
+    elif node.regions:
       if self._empty(node, out) or self._branch(node, out):
         return
       self._regions(node)
@@ -149,7 +163,7 @@ class _Simplifier:
 
 def _key(node: Node) -> Any | None:
   """What a node computes; None if that must not or cannot be compared."""
-  if node.regions or has_effect(node):
+  if has_effect(node):
     return None
   attributes = node.attributes
   if node.op == CONSTANT:
@@ -157,7 +171,13 @@ def _key(node: Node) -> Any | None:
     if attributes is None:
       return None
   types = tuple([(v.shape, v.dtype) for v in node.results])
-  key = (node.op, node.inputs, types, attributes)
+  # Of operations with regions only reductions by one operation.
+  kind = None
+  if node.regions:
+    kind = monoid(node.regions[0]) if node.op == _REDUCE else None
+    if kind is None:
+      return None
+  key = (node.op, node.inputs, types, attributes, kind)
   try:
     hash(key)
   except TypeError:
