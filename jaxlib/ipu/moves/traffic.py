@@ -118,7 +118,6 @@ def of_move(function: _F) -> _F:
     once = once and repeats(shape, source.strides)
     return cached(source, destination, shape, item_bytes, once, *rest, **named)
 
-  ask.cache_clear = cached.cache_clear  # type: ignore[attr-defined]
   return cast(_F, ask)
 
 

@@ -97,7 +97,7 @@ class Copy(Step):
     tiles = count.target.num_tiles
     words = np.zeros(tiles, np.int64)
     busy, buffers = [], None
-    for *moving, placed in self._moving(count.tensors):
+    for moving, placed in self._moving(count.tensors):
       found = messages(*moving, placed, self.word_price)
       beside = staying(*moving, narrow=True) if placed else None
       if beside is not None:
@@ -132,7 +132,7 @@ class Copy(Step):
         target,
         [
           move_traffic(*moving, placed, placed, word_price)
-          for *moving, placed in self._moving(tensors)
+          for moving, placed in self._moving(tensors)
         ],
       )
       for word_price in (self.word_price, price)
@@ -142,17 +142,18 @@ class Copy(Step):
 
   def _moving(
     self, tensors: Sequence[TensorInfo]
-  ) -> Iterator[tuple[MoveEnd, MoveEnd, tuple[int, ...], int, bool]]:
-    """Each move's ends, shape and bytes of an element, and whether it makes a
+  ) -> Iterator[tuple[tuple[MoveEnd, MoveEnd, tuple[int, ...], int], bool]]:
+    """Each move's ends, shape and bytes of an element; and whether it makes a
     placed tensor."""
     for m in self.moves:
       source, to = tensors[m.source], tensors[m.destination]
-      yield (
+      moving = (
         MoveEnd(source.layout, m.source_offset, tuple(m.source_strides)),
         MoveEnd(to.layout, m.destination_offset,
              tuple(m.destination_strides)),
-        tuple(m.shape), SIZE[source.dtype], to.root != m.destination,
+        tuple(m.shape), SIZE[source.dtype],
       )  # fmt: skip
+      yield moving, to.root != m.destination
 
   def record(self, target: Target, number: Callable[[Layout], int]) -> Any:
     return schema.Copy(list(self.moves), self.price(target), self.location)
