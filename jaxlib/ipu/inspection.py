@@ -25,7 +25,7 @@ def after(phase: Any, state: Any, options: Any) -> None:
   """Checks and dumps the state after a phase, if the options ask for it.
 
   Args:
-    phase, state, options: `pipeline`'s Phase, State and Options.
+    phase, state, options: `compilation`'s Phase, State and Options.
   """
   if options.verify:
     _verify(phase, state)
@@ -43,7 +43,7 @@ def after_pass(phase: Any, name: str, state: Any, options: Any) -> None:
   Args:
     phase: the phase that the pass belongs to.
     name: of the pass, after its number in the phase.
-    state, options: `pipeline`'s State and Options.
+    state, options: `compilation`'s State and Options.
   """
   if options.verify:
     for check in (tile_verify, assembled, coalesce):

@@ -12,6 +12,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxlib.ipu import fitting
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower import consumer_layouts
@@ -82,13 +83,13 @@ def test_other_arguments_keep_the_default_layout(f, arguments):
 def test_other_readers_decide_as_well(monkeypatch):
   """Products alone would have `w` in another layout; a softmax takes longer
   there, which only a second lowering shows."""
-  once, lowerings = lowering_kit.pipeline._lower_once, []
+  once, lowerings = fitting._lower_once, []
 
   def lower(state, options, choices):
     lowerings.append(choices.layouts)
     return once(state, options, choices)
 
-  monkeypatch.setattr(lowering_kit.pipeline, "_lower_once", lower)
+  monkeypatch.setattr(fitting, "_lower_once", lower)
   arguments = zeros(1024, 1024), zeros(16, 1024)
   both = lambda w, x: (jax.nn.softmax(w), x @ w)
   assert layouts(lambda w, x: both(w, x)[1], *arguments)[0]

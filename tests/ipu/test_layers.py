@@ -18,8 +18,8 @@ LAYERS = """
 internals dtypes library kernel program location diagnostics layout topology
 target flags options host_functions feeds ffi_targets transport processes moves
 codelets plan ir partition tile tile_passes lower sram emit ops passes check
-reporting inspection pipeline progress compiler artifacts replay clients plugin
-trace_file report __main__
+reporting compilation inspection fitting pipeline progress compiler artifacts
+replay clients plugin trace_file report __main__
 """.split()
 FILES = sorted(p.relative_to(ROOT) for p in ROOT.rglob("*.py"))
 

@@ -15,7 +15,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import fitting
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.diagnostics import CompileError, ErrorCode
 
@@ -310,9 +310,9 @@ def test_overflow_messages_name_the_lines_of_code(little_code):
 def test_what_cannot_fit_is_lowered_once(little_code, monkeypatch):
   """Its code has no room, and less data would not help."""
   lowered = []
-  lower = pipeline._lower_once
+  lower = fitting._lower_once
   monkeypatch.setattr(
-    pipeline, "_lower_once", lambda *a: lowered.append(1) or lower(*a)
+    fitting, "_lower_once", lambda *a: lowered.append(1) or lower(*a)
   )
   little_code()
   assert len(lowered) == 1

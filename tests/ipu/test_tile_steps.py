@@ -17,7 +17,7 @@ from tile_kit import TileKit
 
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import fitting
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.check import verify_exchanges
 from jaxlib.ipu.check import verify_tile_program as verify
@@ -164,10 +164,10 @@ def test_a_new_kind_of_step_needs_no_other_change():
   assert totals.totals(kit.target, steps, tensors).cycles == 21
   assert host_seconds(kit.target, steps, tensors) > 0
   lists = (
-    pipeline._LOWERED,
-    pipeline._STORED,
-    pipeline._PACKED,
-    pipeline._PLACED,
+    fitting._LOWERED,
+    fitting._STORED,
+    fitting._PACKED,
+    fitting._PLACED,
   )
   passes = [run for passes in lists for run in passes.values()]
   assert len(passes) >= 7

@@ -43,7 +43,7 @@ def collect(
   """The report of a compilation.
 
   Args:
-    state: `pipeline.State` after its memory was planned.
+    state: `compilation.State` after its memory was planned.
     target: the machine.
     options: the options of the compilation, by name, for the report's reader.
     with_sources: whether to include the lines of the user's files that have a

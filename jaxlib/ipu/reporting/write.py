@@ -16,7 +16,7 @@ def write(state: Any, options: Any) -> Path:
   """Writes `report.json.gz` and `report.html` to a new folder of the program.
 
   Args:
-    state, options: `pipeline`'s State and Options.
+    state, options: `compilation`'s State and Options.
 
   Returns:
     The page, or the data if the page's libraries are not installed.

@@ -1,7 +1,7 @@
 """Choices of a lowering that trade cycles for SRAM.
 
 Whether they pay is only known after the whole program is lowered and its SRAM
-is planned, so a program may be lowered several times (pipeline.py).
+is planned, so a program may be lowered several times (fitting.py).
 """
 
 from __future__ import annotations
