@@ -31,11 +31,14 @@ function showNavigation() {
     `<a href="#${id}">${title}</a>`).join("");
   const links = new Map([...nav.children].map((a) =>
     [a.getAttribute("href").slice(1), a]));
+  const visible = new Set();
   const watch = new IntersectionObserver((entries) => {
     for (const {target, isIntersecting} of entries) {
-      const link = links.get(target.id);
-      if (link) link.classList.toggle("here", isIntersecting);
+      if (isIntersecting) visible.add(target.id);
+      else visible.delete(target.id);
     }
+    const first = [...links.keys()].find((id) => visible.has(id));
+    for (const [id, link] of links) link.classList.toggle("here", id === first);
   }, {rootMargin: "-64px 0px -70% 0px"});
   for (const id of links.keys()) watch.observe(document.getElementById(id));
 }

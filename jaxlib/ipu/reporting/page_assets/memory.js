@@ -105,7 +105,7 @@ function drawMemory(chart) {
   chart.setOption(chartBase({
     legend: {type: narrow ? "scroll" : "plain", top: 6, left: 10, right: 10,
       data: series.map((s) => s.name).filter((n) => n !== "limit")},
-    grid: {left: 72, right: 18, top: innerWidth < 1240 && !narrow ? 62 : 40,
+    grid: {left: 72, right: 18, top: innerWidth < 1440 && !narrow ? 62 : 40,
       bottom: 34},
     xAxis: {type: "value", min: 0, max: columns.length,
       splitLine: {show: false}, axisLabel: {formatter: (i) =>
