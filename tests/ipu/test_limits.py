@@ -3,6 +3,8 @@ and a host without memory."""
 
 from __future__ import annotations
 
+import re
+
 import flipped_bytes
 import ipu_test_util as util
 import numpy as np
@@ -381,11 +383,10 @@ print(jax.jit(lambda x: x * 3)(x)[0])
 """,
     MALLOC_ARENA_MAX="1",
   )  # others would have address space in reserve
-  assert printed.splitlines() == [
-    "2.0",
-    "RESOURCE_EXHAUSTED: the host ran out of memory while compiling",
-    "3.0",
-  ]
+  before, error, after = printed.splitlines()
+  assert (before, after) == ("2.0", "3.0")
+  # Even its text may have found no memory.
+  assert re.match(r"RESOURCE_EXHAUSTED: .*host .*r[au]n out of memory", error)
 
 
 def test_a_function_that_fails_without_an_exception():

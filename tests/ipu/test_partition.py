@@ -13,7 +13,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib.ipu import diagnostics, host_functions, ops, target
+from jaxlib.ipu import (
+  diagnostics,
+  host_functions,
+  internals,
+  ops,
+  target,
+)
 from jaxlib.ipu.ir import canonical, importer
 from jaxlib.ipu.location import resolve
 from jaxlib.ipu.partition import partition, replica_groups, xla
@@ -175,8 +181,9 @@ module @jit_move attributes {mhlo.num_partitions = 8 : i32} {
   [('{"x"}, {}', [(0, 0)], []), ('{}, {"x"}', [], [0])],
 )
 def test_an_alias_of_another_local_type_is_only_freed(result, aliases, donors):
-  with canonical.passes(1) as passes, passes.context:
-    passes.context.load_all_available_dialects()
+  passes = canonical.Passes()
+  with passes.context:
+    internals.allow_functions(passes.context)
     module = ir.Module.parse(ALIASED.replace("RESULT", result))
     code = stablehlo.serialize_portable_artifact(
       module, stablehlo.get_current_version(), allow_other_dialects=True

@@ -29,8 +29,8 @@ constexpr WordEmitter::LaneOp kEqualLane{x86::kEqualByte, x86::kEqualWord};
 constexpr WordEmitter::LaneOp kGreaterLane{x86::kGreaterByte,
                                            x86::kGreaterWord};
 
-// The most additions that take the place of a product of bytes, which is six
-// instructions.
+// The most additions that take the place of a product of bytes; a guess: that
+// is six instructions.
 constexpr int kMostAdditions = 5;
 
 bool IsShift(Opcode op) {
