@@ -12,8 +12,8 @@ so do the benchmarks, with a single repetition. Of the other tests each
 runs on another release as well: two thirds of them on each older fork, a third,
 with the plugin, on each release that makes no fork. Not among these is what no
 release of JAX could break alone (`_ONCE`): pages, tools and examples, libraries
-on top of JAX, and the parts of the compiler and the engine whose tests use
-neither JAX nor MLIR, or only to run instructions. --full runs everything on
+on top of JAX, the parts of the compiler behind its graph, which differs little
+from release to release, and those of the engine. --full runs everything on
 every pair.
 
 Pairs of one Python share an environment, in which only the wheels change.
@@ -53,6 +53,9 @@ engine_indices engine_reductions engine_vs_interp interp interp_indices
 interp_traps layout liveness messages product_plans register_programs segments
 tile_passes traffic verify verify_exchanges
 bitcasts constant_division isa machine_code nan_bits
+address_plans assembled code_by_line eigenvalues factorise figures graded
+in_place inverse_iteration less_work loop_products many_panels outline over_sram
+pack reflectors rounds sram_overflow tensor_placement thresholds tridiagonal
 """.split()
 # Of the suite, on releases that make no fork, and on older forks.
 _SAMPLE, _OTHERS = "--one-in=3", "--all-but-one-in=3"
