@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from benchmarks import gpt2
 from benchmarks.resnet import resnet50
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import fitting
 from jaxlib.ipu.plan import matmul
 from jaxlib.ipu.target import TARGETS
 
@@ -253,14 +253,14 @@ def figures(program: Program, device: jax.Device) -> Row:
 @contextlib.contextmanager
 def _unrolled() -> Iterator[None]:
   """A context in which serial steps are not compiled to loops."""
-  before = pipeline.smaller
-  pipeline.smaller = lambda choices, used: (
+  before = fitting.smaller
+  fitting.smaller = lambda choices, used: (
     c for c in before(choices, used) if not c.repeats
   )
   try:
     yield
   finally:
-    pipeline.smaller = before
+    fitting.smaller = before
 
 
 def _compiled(

@@ -13,7 +13,7 @@ import pytest
 
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import fitting
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.check import interp
 from jaxlib.ipu.ops import _dot_split
@@ -55,7 +55,7 @@ def compiled(monkeypatch):
     states = []
     for repeats in (False, True):
       choices = functools.partial(Choices, repeats=repeats)
-      monkeypatch.setattr(pipeline, "Choices", choices)
+      monkeypatch.setattr(fitting, "Choices", choices)
       states.append(lowering_kit.phases(f, arguments, tiles))
     return states
 

@@ -14,7 +14,7 @@ from lowering_kit import phases
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import pipeline
+from jaxlib.ipu import fitting
 from jaxlib.ipu import target as machines
 from jaxlib.ipu.ops import _rounds
 from jaxlib.ipu.plan import indexed
@@ -192,7 +192,7 @@ def rounds(request, monkeypatch):
     monkeypatch.setattr(_rounds, "_MOST_UNROLLED", 1)
   if "frugal" in request.param:
     frugal = functools.partial(Choices, frugal=True)
-    monkeypatch.setattr(pipeline, "Choices", frugal)
+    monkeypatch.setattr(fitting, "Choices", frugal)
   return request.param
 
 

@@ -12,7 +12,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import pipeline, target
+from jaxlib.ipu import fitting, target
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower import consumer_layouts
 from jaxlib.ipu.lower.builder import Builder
@@ -160,7 +160,7 @@ def test_programs_that_never_fit_are_not_made_slower(ipu, monkeypatch):
     return util.costs(ipu, lambda x, i: x[i], *args, **options)["ipu cycles"]
 
   found = cycles()
-  monkeypatch.setattr(pipeline, "smaller", lambda choices, used: ())
+  monkeypatch.setattr(fitting, "smaller", lambda choices, used: ())
   assert found == cycles()
 
 
