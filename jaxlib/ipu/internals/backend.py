@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from jaxlib.ipu.internals.feature import PLATFORM, uses
@@ -93,9 +94,10 @@ def allow_compilation_cache(
   neither a cache nor a folder for one: JAX would hash the whole module for
   nothing.
   """
-  if hasattr(is_cache_used, "includes_ipu"):
+  if hasattr(is_cache_used, "__wrapped__"):
     return
 
+  @functools.wraps(is_cache_used)
   def is_used(backend: Any) -> bool:
     if backend.platform != PLATFORM:
       return is_cache_used(backend)
@@ -104,5 +106,4 @@ def allow_compilation_cache(
       return False
     return is_cache_used(_LooksLikeCpu())
 
-  is_used.includes_ipu = True  # type: ignore[attr-defined]
   module.is_cache_used = is_used

@@ -74,7 +74,8 @@ class _Loop:
       else:
         self._move(node.inputs[1 - place])
         _divide(node, place, self._moved, body)
-    self._body.nodes = [n for n in body if n not in self._moved]
+    moved = {*self._moved}
+    self._body.nodes = [n for n in body if n not in moved]
     return self._moved
 
   def _sliced(self, node: Node) -> int | None:
