@@ -261,6 +261,27 @@ def test_eigenvectors_of_coupled_matrices(ipu, monkeypatch, name, rotations):
   assert np.abs(a @ v - v * w).max() <= bound * scale
 
 
+@pytest.mark.parametrize("dtype", (np.float32, np.complex64, np.float64))
+@pytest.mark.parametrize("n", (2, 5, 50))
+def test_vectors_of_diagonal_matrices_are_exact(ipu, n, dtype):
+  """Whichever elements are equal, as all those of an identity matrix are."""
+
+  def both(a):
+    return (*jnp.linalg.eigh(a), *jnp.linalg.svd(a))
+
+  batch = np.stack([np.eye(n), np.diag(-1.0 - np.arange(n) % 3), well(n, n)])
+  batch[2] += batch[2].T
+  with jax.enable_x64(dtype is np.float64):
+    found = util.run_on(ipu, both, batch.astype(dtype))
+  for a, w, v, u, s, vh in zip(batch[:2], *found):
+    np.testing.assert_array_equal(w, np.sort(np.diag(a)))
+    np.testing.assert_array_equal(a @ v, v * w)
+    np.testing.assert_array_equal(s, np.sort(-np.abs(np.diag(a))) * -1)
+    np.testing.assert_array_equal(u * s @ vh, a)
+    for x in (v, u, vh):
+      np.testing.assert_array_equal(x.conj().T @ x, np.eye(n))
+
+
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", (jnp.linalg.eigh, jnp.linalg.svd))
 def test_cycles_of_ordinary_matrices_are_the_counted_ones(ipu, f):

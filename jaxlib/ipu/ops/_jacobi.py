@@ -190,6 +190,16 @@ def graded(e: Emitter, lengths: Value) -> Value:
   return e.and_(found, e.is_finite(most))
 
 
+def diagonal(e: Emitter, matrix: Value) -> Value:
+  """Whether all elements of [..., n, n] off the diagonal are 0: [...]."""
+  rank = len(matrix.shape) - 2
+  r, c = _matrices.rows_columns(e, matrix.shape)
+  other = e.and_(e.compare(r, c, "NE"), e.compare(matrix, 0, "NE"))
+  other = e.convert(other, DType.I32)
+  most = e.reduce(other, 0, (rank, rank + 1), "maximum")
+  return e.compare(most, 0, "EQ")
+
+
 def diagonal_rows(e: Emitter, rows: Value, rare: bool) -> tuple[Value, Value]:
   """Rotates rows and columns of Hermitian matrices A until they are diagonal.
 

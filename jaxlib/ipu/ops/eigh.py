@@ -53,16 +53,18 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
 def _of_graded(
   e: Emitter, a: Value, vectors: Value, values: Value
 ) -> list[Value]:
-  """The eigenvectors and values of graded matrices by rotations, those of
-  others as they are.
+  """The eigenvectors and values of graded and diagonal matrices by rotations,
+  those of others as they are.
 
   Errors of the tridiagonal form are relative to the largest elements. Rotations
   are relative to what they rotate, so blocks of small elements keep their
-  digits. Matrices that are not graded, beside those that are, are not rotated.
+  digits, and the vectors of a diagonal matrix are exact, whichever of its
+  elements are equal. Other matrices beside these are not rotated.
   """
   *batch, n, _ = a.shape
   rank = len(batch)
   graded = _jacobi.graded(e, e.reduce(e.abs(a), 0, (rank + 1,), "maximum"))
+  graded = e.or_(graded, _jacobi.diagonal(e, a))
   some = e.reduce(e.convert(graded, DType.I32), 0, range(rank), "maximum")
 
   def rotated() -> list[Value]:

@@ -215,13 +215,14 @@ def _orthogonal(
   e: Emitter, r: Value, graded: Value, bidiagonal: bool
 ) -> list[Value]:
   """J R with orthogonal rows, and the unitary J, of triangular R [..., n, n];
-  whether matrices are graded decides how J is found."""
+  J of graded and of diagonal matrices is found by rotations alone."""
   *batch, n, _ = r.shape
   unit = _matrices.identity(e, r.shape, r.dtype)
   if n < 2:
     return [r, unit]
   if not _spectral.suits(e, r, _SWEEPS_LEFT):
     return _rotated(e, r, unit, rare=False)
+  graded = e.or_(graded, _jacobi.diagonal(e, r))
   graded = broadcast(e, e.reshape(graded, (*batch, 1, 1)), r.shape)
   products = e.matmul(r, adjoint(e, r))
   vectors, _ = _spectral.eigenvectors(e, products, bidiagonal)
