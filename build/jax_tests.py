@@ -61,7 +61,6 @@ class Expectations:
 
   Attributes:
     failures: by pattern, why tests fail.
-    over_sram: by pattern, bytes of a tile that tests need, more than it has.
   """
 
   def __init__(self, release: str):
@@ -74,9 +73,6 @@ class Expectations:
       until = tuple(map(int, group.get("until", "999.0").split(".")))
       if since <= number < until:
         self.failures |= dict.fromkeys(group["tests"], group["reason"])
-    self.over_sram: dict[str, int] = {}
-    for group in data["over_sram"]:
-      self.over_sram |= dict.fromkeys(group["tests"], group["bytes"])
 
   def why_not(self, file: str) -> str | None:
     """Why a file is not run, if it is not."""
@@ -104,8 +100,6 @@ class Run:
       expected = pathlib.Path(folder) / "expected.json"
       known = self._expected.failures if platform == "ipu" else {}
       expected.write_text(json.dumps(known))
-      over_sram = pathlib.Path(folder) / "over_sram.json"
-      over_sram.write_text(json.dumps(self._expected.over_sram))
       environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "build"),
@@ -116,7 +110,6 @@ class Run:
         "JAX_ENABLE_X64": str(options.x64),
         "JAX_NUM_GENERATED_CASES": str(options.cases),
         jax_tests_plugin.EXPECTED: str(expected),
-        jax_tests_plugin.OVER_SRAM: str(over_sram),
         jax_tests_plugin.RESULTS: str(results),
         # Without this, JAX's tests omit those they reserve for the CPU by name.
         jax_tests_plugin.DUT: options.dut,

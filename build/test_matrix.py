@@ -54,7 +54,7 @@ interp_traps layout liveness messages product_plans register_programs segments
 tile_passes traffic verify verify_exchanges
 bitcasts constant_division isa machine_code nan_bits
 address_plans assembled code_by_line eigenvalues factorise figures graded
-in_place inverse_iteration less_work loop_products many_panels outline over_sram
+in_place inverse_iteration less_work loop_products many_panels outline
 pack reflectors rounds sram_overflow tensor_placement thresholds tridiagonal
 """.split()
 # Of the suite, on releases that make no fork, and on older forks.

@@ -2,8 +2,8 @@
 
 Loaded by jax_tests.py, also in the workers of pytest-xdist. It is configured
 through the environment: EXPECTED names a JSON file of {pattern: reason},
-OVER_SRAM one of {pattern: bytes}, RESULTS a file that gets one JSON line per
-test, and DUT is the platform reported to the tests.
+RESULTS a file that gets one JSON line per test, and DUT is the platform
+reported to the tests.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 EXPECTED = "IPU_JAX_TESTS_EXPECTED"
-OVER_SRAM = "IPU_JAX_TESTS_OVER_SRAM"
 RESULTS = "IPU_JAX_TESTS_RESULTS"
 DUT = "IPU_JAX_TESTS_DUT"
 
@@ -49,33 +47,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for pattern, reason in expected.items():
       if fnmatch.fnmatchcase(name, pattern):
         item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-  """Lets listed tests have programs that do not fit, up to what is listed."""
-  with open(os.environ[OVER_SRAM], encoding="utf-8") as file:
-    listed: dict[str, int] = json.load(file)
-  name = short_name(item.nodeid)
-  allowed = [
-    most
-    for pattern, most in listed.items()
-    if fnmatch.fnmatchcase(name, pattern)
-  ]
-  if not allowed:
-    return (yield)
-  from jaxlib.ipu.sram import overflow
-
-  check: Callable[..., None] = overflow.check
-
-  def check_listed(*args: Any) -> None:
-    *program, memory, allow, written = args
-    allow |= memory.bytes_with_gaps <= max(allowed)
-    check(*program, memory, allow, written)
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(overflow, "check", check_listed)
-    return (yield)
 
 
 def _write(row: dict[str, Any]) -> None:

@@ -28,8 +28,6 @@ import pytest
 # Makes ipu_test_util importable, whatever pytest's import mode.
 sys.path.insert(0, str(Path(__file__).parent))
 
-import over_sram
-
 _PLATFORM = "--ipu-platform"
 
 os.environ.setdefault("JAX_IPU_USE_MODEL", "true")
@@ -159,35 +157,6 @@ def pytest_collection_modifyitems(
   for item in items:
     if "ipu_only" in item.keywords:
       item.add_marker(skip)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-  listed = over_sram.NEEDS.get(_listed_name(item))
-  # On a few tiles everything may overflow, see above.
-  whole = "JAX_IPU_MODEL_NUM_TILES" not in os.environ
-  if listed is None or not whole or item.config.getoption(_PLATFORM) != "ipu":
-    return (yield)
-  needs = over_sram.Needs()
-  item.stash[_NEEDS] = listed, needs
-  with needs.recorded():
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-  result = yield
-  if _NEEDS in item.stash:
-    over_sram.check(_listed_name(item), *item.stash[_NEEDS])
-  return result
-
-
-_NEEDS: pytest.StashKey[tuple[int, over_sram.Needs]] = pytest.StashKey()
-
-
-def _listed_name(item: pytest.Item) -> str:
-  """The name of a test in data/over_sram.json."""
-  return f"{item.path.name}::{item.name}"
 
 
 def _keep_one_in(config: pytest.Config, items: list[pytest.Item]) -> None:
