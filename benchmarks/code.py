@@ -118,6 +118,18 @@ def kinds_of_operations(count: int) -> Program:
   return _squares(f)
 
 
+def unlike_operations(count: int) -> Program:
+  """Operations on as many shapes, which share no code."""
+
+  def f(x):
+    for _ in range(count):
+      x = jnp.sin(x[1:, 1:]).T + x[:-1, :-1]
+    return x
+
+  argument = jax.ShapeDtypeStruct((count + 40, count + 40), np.float32)
+  return Program(function=f, arguments=[argument], budget=None)
+
+
 def _squares(f: Callable[..., Any]) -> Program:
   square = jax.ShapeDtypeStruct((8, 8), np.float32)
   return Program(function=f, arguments=[square, square], budget=40_000)
@@ -204,6 +216,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
   "2,000 operations": lambda: operations(2_000),
   "10,000 operations": lambda: operations(10_000),
   "2,000 operations of 7 kinds": lambda: kinds_of_operations(2_000),
+  "2,000 operations on 2,000 shapes": lambda: unlike_operations(2_000),
   "BERT-base, 1 of 12 layers": lambda: layers(1, 384, 768, 12),
   "BERT-base, 12 layers": lambda: layers(12, 384, 768, 12),
   "BERT-base, 24 layers": lambda: layers(24, 384, 768, 12),

@@ -140,7 +140,7 @@ def allocate(state: State, options: Options) -> bool:
   Returns:
     Whether it does. If not, the result is the first, fastest program.
   """
-  plan = _plan_memory(state, options)
+  plan = fastest = _plan_memory(state, options)
   builder, first = state.builder, copy.copy(state)
   assert builder is not None
   builder, plan = _uncrowded(state, options, builder, plan)
@@ -163,8 +163,9 @@ def allocate(state: State, options: Options) -> bool:
     plan = _with_long_messages(state, options, plan)
   if memory.fits(target, plan):
     return True
-  state.become(first)
-  _place(state, options)
+  if plan is not fastest:
+    state.become(first)
+    _place(state, options)
   return False
 
 
@@ -208,9 +209,11 @@ def _with_long_messages(
   """Packs messages, if there is more code than there may be and that makes
   room for all of it."""
   assert state.tiles is not None
-  room = _packed_room(options, plan)
-  if (plan.code.executable <= room).all():
+  room, code = _packed_room(options, plan), plan.code
+  if (code.executable <= room).all():
     return plan
+  if (code.executable - code.exchange > room).any():
+    return plan  # by other code than that of exchanges
   packed = plan
   for _ in range(_PACKINGS):
     state.tiles.code_room = room
