@@ -27,8 +27,12 @@ names that they do not know; a minor version only adds names.
 - `liveness`: bytes on the fullest tile by category, and on all tiles, at each
   `time`.
 - `addresses`: of all tensors, by groups of tiles.
-- `choices`: what the planner considered. `insights`: sentences. `runs`: what
-  finished runs took.
+- `choices`: what the planner considered. `insights`: sentences.
+- `runs`: finished runs, the last one last: the `device`'s id, `cycles` and
+  `seconds` of the machine, `exchange_bytes` or null, `wall_seconds` that
+  simulating it took or null, `trips` of loops whose number data decide, by
+  `line` with its `iterations`: over the whole run, or of a trace's outermost
+  loops.
 """
 
 from __future__ import annotations
@@ -133,6 +137,11 @@ class ReportData:
   def insights(self) -> list[dict[str, Any]]:
     """Sentences about what to look at, the most expensive first."""
     return self.data["insights"]
+
+  @property
+  def runs(self) -> list[dict[str, Any]]:
+    """What finished runs took, the last one last."""
+    return self.data["runs"]
 
   @property
   def choices(self) -> list[dict[str, Any]]:

@@ -99,7 +99,26 @@ def _report(report: ReportData) -> list[_Part]:
     *([_Text("", "What to look at"), *sentences] if sentences else []),
     _lines(report),
     _tiles(report),
+    *([_runs(report)] if report.runs else []),
   ]
+
+
+def _runs(report: ReportData) -> _Table:
+  rows = [
+    (
+      str(run["device"]),
+      f"{run['cycles']:,.0f}",
+      seconds(run["seconds"]),
+      seconds(run["wall_seconds"]) if run["wall_seconds"] is not None else "",
+      ", ".join(
+        f"{file_name(loop['line'])} × {loop['iterations']:,}"
+        for loop in run["trips"]
+      ),
+    )
+    for run in report.runs
+  ]
+  columns = ("device>", "cycles>", "modelled>", "simulated in>", "loops")
+  return _Table("Last runs", columns, rows)
 
 
 def _lines(report: ReportData) -> _Table:
