@@ -83,6 +83,9 @@ class Line(NamedTuple):
   steps: int
 
 
+# Of gzip: the best takes three times as long for 3 % less.
+_LEVEL = 6
+
 _PARTS = ("compute", "exchange", "link", "sync", "host")
 
 
@@ -240,7 +243,7 @@ class ReportData:
   def compressed(self) -> bytes:
     """The report as gzipped JSON; the same bytes for the same report."""
     text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
-    return gzip.compress(text.encode(), mtime=0)
+    return gzip.compress(text.encode(), _LEVEL, mtime=0)
 
   def __repr__(self) -> str:
     return f"<Report of {self.name}: {self.cost['ipu cycles']:,.0f} cycles>"
