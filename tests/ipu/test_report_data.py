@@ -9,6 +9,7 @@ import drawn_programs
 import numpy as np
 import plugin_test_util
 import pytest
+import report_sums
 from report_kit import check_sums, lowered
 
 import jax
@@ -89,6 +90,40 @@ def test_the_sums_of_control_flow(ipu, kind):
     assert any(i["kind"] == "trips" for i in found.insights)
   elif kind == "branch":
     assert set(steps["times"]) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_sums_of_functions_that_are_called(ipu, fits):
+  """Layers that share their code, with a loop whose length data decide."""
+
+  def layers(ws, x, n, beside):
+    x = lax.fori_loop(0, n, lambda _, y: jnp.cos(y), x)
+    for w in ws:
+      x = jnp.tanh(x @ w) @ w
+    return x, beside + 1
+
+  ws = [np.ones((64, 64), np.float32)] * 6
+  beside = np.ones(1000 if fits else 3_000_000, np.float32)
+  options = {"ipu_code_budget": 0, "ipu_num_tiles": 16}
+  found = report.of(
+    lowered(
+      ipu, layers, ws, ws[0], np.int32(3), beside, compiler_options=options
+    )
+  )
+  check_sums(found)
+  assert found.fits == fits
+  steps = found.steps
+  calls = np.flatnonzero(steps["kind"] == "call")
+  assert len(calls) > 1 and np.isin(calls, steps["parent"]).all()
+  assert (steps["trips"] == -1).sum() == 1
+
+
+def test_the_sums_of_the_workloads(ipu, from_repository):
+  """One of each family; `report_sums.py` checks all."""
+  workloads = from_repository("benchmarks.workloads")
+  families = {w.family: w for w in reversed(workloads.all_workloads())}
+  counts = {name: report_sums.check(w, ipu) for name, w in families.items()}
+  assert {name for name, count in counts.items() if not count} == {"transfers"}
 
 
 def test_a_program_that_does_not_fit(ipu):
