@@ -307,13 +307,20 @@ class TestBrowser:
       "device": 0, "cycles": 12_345.0, "seconds": 1e-5, "wall_seconds": 0.25,
       "exchange_bytes": None, "trips": [{"line": "a/b.py:7", "iterations": 9}],
     }  # fmt: skip
-    report.Report({**found.data, "runs": [run]}).save(path)
+    other = {**run, "device": 1, "cycles": 54_321.0}
+    report.Report({**found.data, "runs": [run, other]}).save(path)
     with browser_kit.Browser() as opened:
       opened.open(path)
       text = opened.evaluate("document.getElementById('runs').innerText")
       for part in ("12,345", "10 µs", "250 ms", "b.py:7 × 9"):
         assert part in text
-      assert "exchanged" not in text
+      assert "exchanged" not in text and "54,321" in text
+      text = opened.evaluate(
+        "(() => { const d = document.getElementById('run-device');"
+        "d.value = '1'; d.onchange();"
+        "return document.getElementById('runs').innerText; })()"
+      )
+      assert "54,321" in text and "12,345" not in text
       assert opened.errors == []
 
   def test_a_program_that_does_not_fit(self, too_large, tmp_path):

@@ -21,7 +21,7 @@ from jaxlib.ipu.reporting.document import Report
 
 Run = dict[str, Any]
 
-MOST = 16  # that a report has: the last ones
+MOST = 16  # that a report has of each device: the last ones
 
 _PLANE = re.compile(r"/device:CUSTOM:IPU:(\d+) ")
 _LOOP = re.compile(r"while loop at (.+:\d+), (\d+) iterations")
@@ -51,8 +51,11 @@ def add(
     found = list(_last(executable))
   else:
     found = []
-  mine = [run for name, run in found if _is_of(report, name, run)]
-  report.data["runs"] = mine[-MOST:]
+  by_device: dict[int, list[Run]] = {}
+  for name, run in found:
+    if _is_of(report, name, run):
+      by_device.setdefault(run["device"], []).append(run)
+  report.data["runs"] = [r for runs in by_device.values() for r in runs[-MOST:]]
   report.data["insights"] = insights.find(report)
 
 

@@ -4,7 +4,9 @@ The format `jax-ipu-report`, version 1. All of it is one JSON object; columns
 are encoded as in `columns.py`. Readers refuse a higher major version and ignore
 names that they do not know; a minor version only adds names.
 
-- `producer`, `program`, `target`: who made it, of what, for which machine.
+- `producer`, `program`, `target`: who made it, of what, for which machine. If
+  the program is for several `devices`, each runs it, on its part of the data:
+  all figures are those of one.
 - `cost`, `memory`: `compiled.cost_analysis()`; sums of the SRAM plan in bytes.
 - `locations`: StableHLO operation, JAX's name, file and line of the user, line
   of the package between. Other tables refer to them by number.
@@ -28,11 +30,11 @@ names that they do not know; a minor version only adds names.
   `time`.
 - `addresses`: of all tensors, by groups of tiles.
 - `choices`: what the planner considered. `insights`: sentences.
-- `runs`: finished runs, the last one last: the `device`'s id, `cycles` and
-  `seconds` of the machine, `exchange_bytes` or null, `wall_seconds` that
-  simulating it took or null, `trips` of loops whose number data decide, by
-  `line` with its `iterations`: over the whole run, or of a trace's outermost
-  loops.
+- `runs`: finished runs, by device, the last one last: the `device`'s id,
+  `cycles` and `seconds` of the machine, `exchange_bytes` or null,
+  `wall_seconds` that simulating it took or null, `trips` of loops whose number
+  data decide, by `line` with its `iterations`: over the whole run, or of a
+  trace's outermost loops.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ class ReportData:
 
   @property
   def runs(self) -> list[dict[str, Any]]:
-    """What finished runs took, the last one last."""
+    """What finished runs took, by device, the last one last."""
     return self.data["runs"]
 
   @property

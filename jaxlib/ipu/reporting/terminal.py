@@ -84,8 +84,11 @@ def _report(report: ReportData) -> list[_Part]:
   held = memory[
     "peak_tile_bytes" if report.fits else "peak_tile_bytes_with_gaps"
   ]
+  devices = report.data["program"].get("devices", 1)
+  each = f"each of {devices:,} " if devices > 1 else ""
   head = [
-    f"{report.name} on {target['version']}, {target['num_tiles']:,} tiles",
+    f"{report.name} on {each}{target['version']}, "
+    f"{target['num_tiles']:,} tiles",
     f"{cost['ipu cycles']:,.0f} cycles, {seconds(cost['ipu seconds'])} "
     f"modelled: {parts}",
     f"{cost['ipu supersteps']:,.0f} supersteps; tiles compute "
