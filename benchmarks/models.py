@@ -174,7 +174,7 @@ def tokens() -> np.ndarray:
   return rng.integers(0, _VOCABULARY, shape).astype(np.int32)
 
 
-def transformer_state():
+def transformer_state(layers: int = _LAYERS):
   rng = np.random.default_rng(3)
 
   def dense(n: int, m: int) -> np.ndarray:
@@ -197,7 +197,7 @@ def transformer_state():
         "down": dense(4 * _WIDTH, _WIDTH),
         "norms": [norm(), norm()],
       }
-      for _ in range(_LAYERS)
+      for _ in range(layers)
     ],
     "norm": norm(),
   }

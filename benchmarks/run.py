@@ -12,6 +12,8 @@
   python -m benchmarks --programs            six_programs.md, compile times
   python -m benchmarks --code                code.md: repeats that share code
   python -m benchmarks --pictures            those of reports.md (Chromium)
+  python -m benchmarks --reports             costs of making reports and of
+                                             opening their pages (Chromium)
   python -m benchmarks --thresholds          where two ways cost the same
 
 `--platform cpu` compares XLA:CPU with itself, which shows the noise of the
@@ -85,6 +87,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
   parser.add_argument(
     "--pictures", action="store_true",
     help="write the pictures of reports in the documents, with Chromium",
+  )  # fmt: skip
+  parser.add_argument(
+    "--reports", action="store_true",
+    help="measure what reports and their pages take, with Chromium",
   )  # fmt: skip
   parser.add_argument(
     "--thresholds", action="store_true",
@@ -169,6 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     six_programs.write(args.platform)
     print(six_programs.compile_times(args.platform))
     return 0
+  if args.reports:
+    return run_reports(args)
   if args.thresholds:
     from benchmarks import thresholds
 
@@ -233,6 +241,19 @@ def run_cold(args: argparse.Namespace) -> int:
   if args.json:
     args.json.write_text(json.dumps({"cold": rows}, indent=1))
   return 0
+
+
+def run_reports(args: argparse.Namespace) -> int:
+  from benchmarks import report_costs
+
+  rows = report_costs.measure()
+  print(report_costs.table(rows))
+  if args.json:
+    args.json.write_text(json.dumps({"reports": rows}, indent=1))
+  over = report_costs.over_limit(rows)
+  if args.check and over:
+    print("\nabove the limit:\n  " + "\n  ".join(over))
+  return 1 if args.check and over else 0
 
 
 def run_fidelity() -> int:

@@ -87,13 +87,19 @@ def chrome_trace(space: bytes) -> dict[str, Any]:
     space: a serialised XSpace, which may be empty.
 
   Returns:
-    The JSON object: a process for each plane, a thread for each line. Times are
-    Unix time, in microseconds.
+    The JSON object: a process for each plane, with what is not shown as its
+    label, and a thread for each line. Times are Unix time, in microseconds.
   """
   planes = internals.read_profile(space) if space else ()
   events: list[dict[str, Any]] = []
   for process, plane in enumerate(planes or (), start=1):
     events.append(_named("process_name", plane.name, process))
+    cut = dict(plane.stats).get("not_shown")
+    if cut:
+      labels = {"labels": f"not shown: {cut}"}
+      events.append(
+        {"ph": "M", "name": "process_labels", "pid": process, "args": labels}
+      )
     events += _events(plane, process)
   return {"displayTimeUnit": "ns", "traceEvents": events}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -193,6 +194,21 @@ class Browser:
     for c in text:
       self.call("Input.dispatchKeyEvent", type="keyDown", text=c, key=c)
       self.call("Input.dispatchKeyEvent", type="keyUp", key=c)
+
+  def processor_seconds(self) -> float:
+    """Processor time of all of the browser's processes so far (Linux)."""
+    parents, ticks = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+      with contextlib.suppress(OSError):  # it has ended
+        fields = stat.read_text().rpartition(")")[2].split()
+        process = int(stat.parent.name)
+        parents[process] = int(fields[1])
+        ticks[process] = sum(map(int, fields[11:15]))  # its ended children, too
+    found, young = set(), {self._process.pid}
+    while young:
+      found |= young
+      young = {p for p, parent in parents.items() if parent in young} - found
+    return sum(ticks.get(p, 0) for p in found) / os.sysconf("SC_CLK_TCK")
 
   def screenshot(self, path: Path, whole: bool = False) -> None:
     """Writes a PNG of the window, or of the `whole` page."""

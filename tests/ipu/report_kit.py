@@ -22,7 +22,10 @@ def lowered(ipu: Any, f: Callable[..., Any], *args: Any, **options: Any) -> Any:
   )
   # Each phase's checks have tests of their own.
   unchecked = {"ipu_verify": False}
-  jitted = jax.jit(lambda *a: f(*a), compiler_options=unchecked, **options)
+  compiler_options = unchecked | options.pop("compiler_options", {})
+  jitted = jax.jit(
+    lambda *a: f(*a), compiler_options=compiler_options, **options
+  )
   return jitted.lower(*specs)
 
 
@@ -52,3 +55,17 @@ def check_sums(found: report.Report) -> None:
   # No tile computes longer than the slowest of each step together.
   most = cost["ipu compute cycles"]
   assert tiles["busy"].max(initial=0) <= most * (1 + 1e-6)
+  _check_rows(found)
+
+
+def _check_rows(found: report.Report) -> None:
+  """No tile computes longer than its step, and together they receive what an
+  exchange moves."""
+  steps, rows = found.steps, found.data["rows"]
+  for step, compute in enumerate(steps["compute"]):
+    busy, received = (steps[f"{k}_row"][step] for k in ("busy", "received"))
+    if busy >= 0:
+      assert rows["busy"][busy].max() <= compute * (1 + 1e-6)
+    if received >= 0:
+      moved = rows["received"][received].sum(dtype=np.float64)
+      assert moved == steps["bytes"][step]

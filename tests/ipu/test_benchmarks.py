@@ -74,6 +74,29 @@ def test_superlinear_growth_is_reported(run):
   assert "quadratic" in growth.table(rows)
 
 
+def test_reports_that_take_too_long_are_listed(run):
+  from benchmarks import report_costs
+
+  figures = {
+    "fits": True, "data_bytes": 1, "page_bytes": 1, "browser_seconds": 9.0,
+    "page_seconds": 0.05, "marks": 9_999, "requests": 0, "errors": 0,
+  }  # fmt: skip
+  rows = [
+    {**figures, "program": "small", "steps": 372, "data_seconds": 0.14},
+    {**figures, "program": "large", "steps": 5_025, "data_seconds": 1.49},
+  ]
+  assert report_costs.over_limit(rows) == []
+  slow = {"data_seconds": 0.16, "page_seconds": 0.2, "marks": 10_001}
+  rows[0] |= slow | {"requests": 1, "errors": 1}
+  rows[1]["data_seconds"] = 1.51
+  found = [fault.split(",")[0] for fault in report_costs.over_limit(rows)]
+  assert found == [
+    "small: data_seconds 0.16", "small: page_seconds 0.2", "small: marks 1e+04",
+    "small: requests 1", "small: errors 1", "large: data_seconds 1.51",
+  ]  # fmt: skip
+  assert "5,025" in report_costs.table(rows)
+
+
 def test_one_core_is_measured_by_processor_time():
   """Threads that are there already are pinned, too."""
   program = """

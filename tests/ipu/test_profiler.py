@@ -269,6 +269,7 @@ def test_pvti_writes_a_trace_file_when_python_ends(tmp_path):
     import jax, numpy as np
     x = jax.device_put(np.ones((8, 8), np.float32), jax.devices("ipu")[0])
     (x @ x).block_until_ready()
+    jax.lax.fori_loop(0, x[0, 0].astype(int) * 30, lambda _, x: x @ x, x)
   """
   pvti = json.dumps({"enable": "true", "directory": str(tmp_path / "new")})
   plugin_test_util.run(code, PVTI_OPTIONS=pvti)
@@ -278,11 +279,15 @@ def test_pvti_writes_a_trace_file_when_python_ends(tmp_path):
   (dot,) = (
     e
     for e in events
-    if e["name"] == "dot_general" and "tf_op" in e.get("args", {})
+    if e["name"] == "dot_general"
+    and "jit(matmul)" in e["args"].get("tf_op", "")
   )
   assert dot["ph"] == "X" and dot["dur"] > 0
   threads = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
   assert "Model run (wall time)" in threads
+  (label,) = (e["args"] for e in events if e["name"] == "process_labels")
+  assert label["labels"].startswith("not shown: 1 runs without all of their")
+  assert any(e["name"].startswith("22 more iterations of the") for e in events)
 
 
 def test_pvti_off_writes_nothing(tmp_path):

@@ -49,6 +49,20 @@ CODE = """
 """
 
 
+AT_ONCE = f"""
+  from jaxlib.ipu import progress
+  progress._PATIENCE_SECONDS = 0.0
+{CODE}
+"""
+
+
+@pytest.mark.parametrize("flag", ["true", "false"])
+def test_the_flag_shows_the_bar(flag):
+  flags = f"--show_progress_bar={flag}"
+  shown = plugin_test_util.run(AT_ONCE, TF_POPLAR_FLAGS=flags).stderr
+  assert (" for IPU █" in shown or " for IPU ░" in shown) == (flag == "true")
+
+
 def test_trace_tells_phases_decisions_and_runs():
   shown = plugin_test_util.run(CODE, POPLAR_LOG_LEVEL="TRACE").stderr
   assert re.search(
@@ -60,6 +74,12 @@ def test_trace_tells_phases_decisions_and_runs():
     r"TRACE jaxlib.ipu: jit__lambda: .*hoists=True.*product of .*split", shown
   )
   assert re.search(r"jit__lambda took \d+ cycles", shown)
+
+
+def test_debug_tells_of_compilations_alone():
+  shown = plugin_test_util.run(CODE, POPLAR_LOG_LEVEL="DEBUG").stderr
+  assert "DEBUG jaxlib.ipu: compiled jit__lambda" in shown
+  assert "TRACE" not in shown and "took" not in shown
 
 
 def test_info_tells_nothing_of_compilations():

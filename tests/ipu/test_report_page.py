@@ -65,6 +65,22 @@ def too_large(ipu):
   return report.of(lowered(ipu, outer, np.ones(24_000, np.float32)))
 
 
+def repeated(found, count):
+  """A report whose steps are those of another one, over and over."""
+  which = np.arange(count) % len(found.steps["times"])
+  steps = {name: column[which] for name, column in found.steps.items()}
+  steps |= {"parent": np.full(count, -1), "depth": np.zeros(count, int)}
+  given = found.data["origins"]
+  begin, end = given["offsets"][which], given["offsets"][which + 1]
+  entries = np.concatenate([np.arange(a, b) for a, b in zip(begin, end)])
+  origins = {
+    "offsets": np.concatenate([[0], np.cumsum(end - begin)]),
+    "location": given["location"][entries],
+    "weight": given["weight"][entries],
+  }
+  return report.Report({**found.data, "steps": steps, "origins": origins})
+
+
 @needs_libraries
 def test_a_page_contains_all_it_needs(found):
   text = found.to_html()
@@ -268,6 +284,44 @@ class TestBrowser:
     )
     text = browser.evaluate("document.getElementById('compare').innerText")
     assert "-50" in text.replace("−", "-") and "No difference" in text
+
+  def test_few_marks_are_drawn_of_many_steps(self, found, tmp_path):
+    path = tmp_path / "report.html"
+    many = repeated(found, 5000)
+    many.save(path)
+    with browser_kit.Browser() as opened:
+      opened.open(path)
+      assert opened.evaluate("report.count") == 5000
+      assert 1000 < opened.evaluate("reportMarks") <= 10_000
+      # As many steps as are drawn one by one.
+      opened.evaluate(
+        "(() => { let i = 0; while (visibleSteps(report, 0, report.begin[i])"
+        ".length < MOST_STEPS) i++; zoomTo(0, report.begin[i]); })()"
+      )
+      assert 1000 < opened.evaluate("reportMarks") <= 10_000
+      assert opened.errors == [] and len(opened.requests) == 1
+
+  def test_runs_are_listed(self, found, tmp_path):
+    path = tmp_path / "report.html"
+    run = {
+      "device": 0, "cycles": 12_345.0, "seconds": 1e-5, "wall_seconds": 0.25,
+      "exchange_bytes": None, "trips": [{"line": "a/b.py:7", "iterations": 9}],
+    }  # fmt: skip
+    other = {**run, "device": 1, "cycles": 54_321.0}
+    report.Report({**found.data, "runs": [run, other]}).save(path)
+    with browser_kit.Browser() as opened:
+      opened.open(path)
+      text = opened.evaluate("document.getElementById('runs').innerText")
+      for part in ("12,345", "10 µs", "250 ms", "b.py:7 × 9"):
+        assert part in text
+      assert "exchanged" not in text and "54,321" in text
+      text = opened.evaluate(
+        "(() => { const d = document.getElementById('run-device');"
+        "d.value = '1'; d.onchange();"
+        "return document.getElementById('runs').innerText; })()"
+      )
+      assert "54,321" in text and "12,345" not in text
+      assert opened.errors == []
 
   def test_a_program_that_does_not_fit(self, too_large, tmp_path):
     path = tmp_path / "report.html"

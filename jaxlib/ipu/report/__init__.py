@@ -5,6 +5,7 @@ from jaxlib.ipu import report
 
 r = report.of(jax.jit(step).lower(state, batch))  # or of the compiled program
 print(r)                   # a summary
+r.runs                     # what the last runs took, if it has run
 r.lines[0]                 # the most expensive line
 r.tiles["memory"]          # bytes [category, tile]
 r.save("step.html")        # the page
@@ -16,6 +17,7 @@ report.compare(report.load("before.json.gz"), r)
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from jaxlib.ipu.reporting.columns import FormatError
@@ -33,12 +35,13 @@ __all__ = [
 ]
 
 
-def of(program: Any) -> Report:
-  """The report of `jax.jit(f).lower(...)`, or of what its `compile()` returns
-  (see `recompile.of`)."""
+def of(program: Any, trace: str | os.PathLike | None = None) -> Report:
+  """The report of `jax.jit(f).lower(...)`, or of what its `compile()` returns,
+  with its last runs, or with those in a trace of `jax.profiler` (see
+  `recompile.of`)."""
   from jaxlib.ipu.report import recompile
 
-  return recompile.of(program)
+  return recompile.of(program, trace)
 
 
 def compare(before: Report, after: Report) -> Comparison:

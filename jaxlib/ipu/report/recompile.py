@@ -9,12 +9,14 @@ an error if it does not.
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from jaxlib.ipu import clients, compiler, options, pipeline
 from jaxlib.ipu.program import container, schema
+from jaxlib.ipu.report import runs
 from jaxlib.ipu.reporting import collect, document
 
 # The beginning of the executable's fields (runtime/pjrt/serialized_executable).
@@ -31,29 +33,36 @@ class ReportError(RuntimeError):
   """No report can be made of an object; says why and what to do."""
 
 
-def of(program: Any) -> document.Report:
-  """The report of a program.
+def of(program: Any, trace: str | os.PathLike | None = None) -> document.Report:
+  """The report of a program, with its last runs.
 
   Args:
     program: `jax.jit(f).lower(...)`, which may be too large for the machine, or
       `jax.jit(f).lower(...).compile()`, of this process, or loaded from JAX's
       compilation cache or a file.
+    trace: a folder or file that `jax.profiler.trace` has written, with the runs
+      to show. By default a compiled program's last run on each of its devices
+      is shown, if nothing else has run there since.
 
   Raises:
     ReportError: it is neither, not of an IPU, or this compiler no longer
       makes the same program of its module.
+    TraceError: the trace cannot be read.
     JaxRuntimeError: a lowered program cannot be compiled.
   """
+  executable = None
   if hasattr(program, "runtime_executable"):
-    return _of_executable(program.runtime_executable())
-  if hasattr(program, "serialize") and hasattr(program, "hlo_modules"):
-    return _of_executable(program)
-  if hasattr(program, "compile") and hasattr(program, "compiler_ir"):
-    return _of_lowered(program)
-  raise ReportError(
-    f"no report of a {type(program).__name__}: expected jax.jit(f).lower(...) "
-    "or jax.jit(f).lower(...).compile()"
-  )
+    executable = program.runtime_executable()
+  elif hasattr(program, "serialize") and hasattr(program, "hlo_modules"):
+    executable = program
+  elif not (hasattr(program, "compile") and hasattr(program, "compiler_ir")):
+    raise ReportError(
+      f"no report of a {type(program).__name__}: expected "
+      "jax.jit(f).lower(...) or jax.jit(f).lower(...).compile()"
+    )
+  made = _of_executable(executable) if executable else _of_lowered(program)
+  runs.add(made, executable, trace)
+  return made
 
 
 def _of_lowered(lowered: Any) -> document.Report:

@@ -70,6 +70,7 @@ def collect(
       "name": module.name,
       "options": options,
       "fits": plans.fits(target, plan),
+      "devices": module.num_partitions,
       "arguments": len(tiles.arguments),
       "results": len(tiles.results),
       "donated": sorted(module.donated),

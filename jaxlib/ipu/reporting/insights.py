@@ -275,18 +275,30 @@ def _guessed(report: ReportData) -> Iterator[Insight]:
 def _counted_once(report: ReportData) -> Iterator[Insight]:
   loops = report.cost["ipu loops counted once"]
   if loops:
-    steps = report.steps
-    step = int((steps["trips"] < 0).argmax())
-    count = f"{loops:,.0f} loop" + ("s" if loops > 1 else "")
+    step = int((report.steps["trips"] < 0).argmax())
+    timeline = {"section": "timeline", "step": step}
+    where = {"section": "runs"} if report.runs else timeline
+    count = f"{loops:,.0f} loop" + ("s run" if loops > 1 else " runs")
     yield _insight(
       "trips",
-      f"Data decide how often {count} run: all figures contain one iteration "
-      f"of {'each' if loops > 1 else 'it'}. device.ipu_last_run() has the "
-      "cycles of a run.",
+      f"Data decide how often {count}: all figures contain one iteration of "
+      f"{'each' if loops > 1 else 'it'}. {_last_run(report)}",
       0.0,
-      "timeline",
-      step=step,
+      **where,
     )
+
+
+def _last_run(report: ReportData) -> str:
+  """What the last run took, or how to find out."""
+  if not report.runs:
+    return "device.ipu_last_run() has the cycles of a run."
+  last = report.runs[-1]
+  trips = ", ".join(f"{loop['iterations']:,}" for loop in last["trips"])
+  return (
+    f"The last run took {last['cycles']:,.0f} cycles"
+    + (f", with {trips} iterations" if trips else "")
+    + "."
+  )
 
 
 _RULES: tuple[Callable[[ReportData], Iterator[Insight]], ...] = (

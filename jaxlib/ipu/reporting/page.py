@@ -23,6 +23,7 @@ _SCRIPTS = (
   "format",
   "charts",
   "summary",
+  "runs",
   "timeline",
   "step",
   "memory",

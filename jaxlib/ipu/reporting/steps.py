@@ -203,17 +203,33 @@ class TileTraffic(NamedTuple):
 def _exchanged(
   target: Target, step: Step, tensors: Sequence[TensorInfo]
 ) -> TileTraffic:
+  found = _summed(target, step, tensors, True)
+  if found.copying.max() <= step.price(target).compute_cycles:
+    return found
+  # Vertices that read single elements need no copy of what stays on a tile. The
+  # step does not say so, but its price does.
+  return _summed(target, step, tensors, False)
+
+
+def _summed(
+  target: Target, step: Step, tensors: Sequence[TensorInfo], gathers: bool
+) -> TileTraffic:
+  """The moves of an exchange together; `gathers` says whether placed tensors
+  also get copies of what lies on a tile already."""
   tiles = target.num_tiles
   received, sent = np.zeros(tiles, np.int64), np.zeros(tiles, np.int64)
-  copying = np.zeros(tiles)
-  for moved in _traffic(step, tensors):
+  packed, unpacked = [], []
+  for moved in _traffic(step, tensors, gathers):
     received[: len(moved.received)] += moved.received
     sent[: len(moved.sent)] += moved.sent
-    for copied in (moved.packed, moved.unpacked):
-      if copied is not None:
-        copying[: len(copied)] += _copy_cycles(target, copied)
-  if step.within is not None:
-    copying[: len(step.within)] += _copy_cycles(target, step.within)
+    packed.append(moved.packed)
+    unpacked.append(moved.unpacked)
+  copying = np.zeros(tiles)
+  for copies in (packed, unpacked, [step.within]):
+    some = [x for x in copies if x is not None]
+    if some:
+      size = cost.together(some)
+      copying[: len(size)] += _copy_cycles(target, size)
   return TileTraffic(received, sent, copying)
 
 
@@ -227,15 +243,19 @@ def _copy_cycles(target: Target, size: Array) -> Array:
 _move = functools.lru_cache(maxsize=4096)(move_traffic)
 
 
-def _traffic(step: Step, tensors: Sequence[TensorInfo]) -> Iterator[Traffic]:
+def _traffic(
+  step: Step, tensors: Sequence[TensorInfo], gathers: bool
+) -> Iterator[Traffic]:
   """The traffic of each move of an exchange, as it was priced."""
   for m in step.moves:
     source, to = tensors[m.source], tensors[m.destination]
+    placed = to.root != m.destination
     yield _move(
       MoveEnd(source.layout, m.source_offset, tuple(m.source_strides)),
       MoveEnd(to.layout, m.destination_offset, tuple(m.destination_strides)),
       tuple(m.shape),
       SIZE[source.dtype],
-      to.root != m.destination,
-      word_price=step.word_price,
+      placed,
+      gathers and placed,
+      step.word_price,
     )

@@ -84,8 +84,11 @@ def _report(report: ReportData) -> list[_Part]:
   held = memory[
     "peak_tile_bytes" if report.fits else "peak_tile_bytes_with_gaps"
   ]
+  devices = report.data["program"].get("devices", 1)
+  each = f"each of {devices:,} " if devices > 1 else ""
   head = [
-    f"{report.name} on {target['version']}, {target['num_tiles']:,} tiles",
+    f"{report.name} on {each}{target['version']}, "
+    f"{target['num_tiles']:,} tiles",
     f"{cost['ipu cycles']:,.0f} cycles, {seconds(cost['ipu seconds'])} "
     f"modelled: {parts}",
     f"{cost['ipu supersteps']:,.0f} supersteps; tiles compute "
@@ -99,7 +102,26 @@ def _report(report: ReportData) -> list[_Part]:
     *([_Text("", "What to look at"), *sentences] if sentences else []),
     _lines(report),
     _tiles(report),
+    *([_runs(report)] if report.runs else []),
   ]
+
+
+def _runs(report: ReportData) -> _Table:
+  rows = [
+    (
+      str(run["device"]),
+      f"{run['cycles']:,.0f}",
+      seconds(run["seconds"]),
+      seconds(run["wall_seconds"]) if run["wall_seconds"] is not None else "",
+      ", ".join(
+        f"{file_name(loop['line'])} × {loop['iterations']:,}"
+        for loop in run["trips"]
+      ),
+    )
+    for run in report.runs
+  ]
+  columns = ("device>", "cycles>", "modelled>", "simulated in>", "loops")
+  return _Table("Last runs", columns, rows)
 
 
 def _lines(report: ReportData) -> _Table:

@@ -111,12 +111,15 @@ def test_a_report_of_devices_in_another_order(mesh):
   assert found == pytest.approx(cost) and cost > 0
 
 
-def test_the_report_shows_links(mesh):
+def test_the_report_shows_links_and_runs_of_each_device(mesh):
   from jaxlib.ipu import report
 
   x = put(mesh("ipu", GRID), np.ones((64, 4096), np.float32), "x", "y")
   lowered = jax.jit(lambda x: x.sum(0)).lower(x)
-  for found in (report.of(lowered), report.of(lowered.compile())):
+  compiled = lowered.compile()
+  jax.block_until_ready(compiled(x))
+  for found in (report.of(lowered), report.of(compiled)):
+    assert found.data["program"]["devices"] == x.sharding.num_devices
     (link,) = np.flatnonzero(found.steps["link"])
     assert found.steps["kind"][link] == "collective"
     assert found.steps["link"][link] == found.cost["ipu link cycles"] > 0
@@ -125,3 +128,6 @@ def test_the_report_shows_links(mesh):
       found.cost["ipu cycles"]
     )
     assert any(i["kind"] == "links" for i in found.insights)
+  devices = {run["device"] for run in found.runs}
+  assert devices == {d.id for d in x.sharding.device_set}
+  assert f"each of {len(devices)} ipu2" in str(found)

@@ -7,7 +7,7 @@ window.addEventListener("unhandledrejection", (e) =>
   window.reportErrors.push(String(e.reason)));
 
 const SECTIONS = [["summary", "Summary"], ["insights", "Insights"],
-  ["compare", "Comparison"], ["timeline", "Timeline"], ["memory", "SRAM"],
+  ["runs", "Runs"], ["compare", "Comparison"], ["timeline", "Timeline"], ["memory", "SRAM"],
   ["tiles", "Tiles"], ["liveness", "Liveness"], ["balance", "Balance"],
   ["source", "Code"], ["operations", "Operations"], ["steps", "Steps"],
   ["tensors", "Tensors"], ["choices", "Planner"]];
@@ -99,6 +99,7 @@ async function start() {
   document.title = `${report.program.name} – IPU report`;
   showSummary(report);
   showInsights(report);
+  showRuns(report);
   showTimeline(report);
   showMemory(report);
   showTiles(report);

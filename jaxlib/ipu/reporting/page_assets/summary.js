@@ -33,7 +33,9 @@ function showSummary(r) {
   const flops = c["flops"], time = c["ipu seconds"] || 1;
   document.getElementById("cards").innerHTML = [
     card("Modelled cycles", whole(cycles),
-      `${seconds(c["ipu seconds"])} at ${short(t.clock_hz, "Hz")}<br>` +
+      `${seconds(c["ipu seconds"])} at ${short(t.clock_hz, "Hz")}` +
+      (r.program.devices > 1 ? `, on each of ${whole(r.program.devices)} IPUs` : "") +
+      "<br>" +
       shown.join(" · "), splitBar(parts, cycles || 1)),
     card("Fullest tile",
       `<span class="${r.program.fits ? "" : "bad"}">${size(needed)}</span>`,
