@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Callable, Sequence
@@ -27,6 +28,32 @@ class Flags:
 
   def __setattr__(self, name: str, value: Any) -> None:
     jax.config.update(name, value)
+
+
+# --- Devices ------------------------------------------------------------------
+
+
+class IpuTargetType(enum.Enum):
+  """What a device is: hardware, or a model of it."""
+
+  IPU = "ipu"
+  IPU_MODEL = "ipu_model"
+
+
+class IpuPjRtDevice:
+  """The class of devices without infeeds and outfeeds, of which there are none:
+  programs asked whether a device is one before they used feeds."""
+
+
+def _target_type(device: jax.Device) -> IpuTargetType:
+  """`device.target_type`, of IPUs alone."""
+  if device.platform != internals.PLATFORM:
+    raise AttributeError(f"{device} has no attribute 'target_type'")
+  is_model = device.is_ipu_model
+  return IpuTargetType.IPU_MODEL if is_model else IpuTargetType.IPU
+
+
+target_type = property(_target_type)
 
 
 # --- Arrays -------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any
 
 import jax
 import jax.ipu
-from jax.ipu import _infeed, _older
+from jax.ipu import _infeed, _nested_pmap, _older
 from jaxlib.ipu import internals
 
 logger = logging.getLogger("jaxlib.ipu")
@@ -90,6 +90,12 @@ GIVEN: tuple[Name, ...] = (
     "jax.device_put(np.stack([x] * n), sharding)",
     _older.device_put_replicated,
   ),
+  Name(
+    "jax.pmap",
+    "jax.shard_map",
+    _nested_pmap.pmap,
+    replaces=True,  # it refuses a pmap of a pmap
+  ),
   Name("jax.numpy.alltrue", "jax.numpy.all"),
   Name("jax.numpy.sometrue", "jax.numpy.any"),
   Name("jax.numpy.product", "jax.numpy.prod"),
@@ -130,6 +136,18 @@ GIVEN: tuple[Name, ...] = (
     "results of the program",
     _infeed.transfer_from_outfeed,
   ),
+  Name("jax.Device.target_type", "device.is_ipu_model", _older.target_type),
+  Name("jaxlib.xla_extension.XlaRuntimeError", "jax.errors.JaxRuntimeError"),
+  Name(
+    "jaxlib.ipu_xla_client.IpuTargetType",
+    "device.is_ipu_model",
+    _older.IpuTargetType,
+  ),
+  Name(
+    "jaxlib.ipu_xla_client.IpuPjRtDevice",
+    "nothing: all devices have feeds",
+    _older.IpuPjRtDevice,
+  ),
   Name("jax.lib.xla_client.shape_from_pyval", "jax.eval_shape", _older.Shape),
   Name(
     "jax.experimental.host_callback.stop_outfeed_receiver",
@@ -152,6 +170,7 @@ GIVEN: tuple[Name, ...] = (
   Name("jax.linear_util", "jax.extend.linear_util"),
   Name("jax.clear_backends", "jax.extend.backend.clear_backends"),
   Name("jax.lib.xla_bridge", "jax.extend.backend, jax", _older.xla_bridge),
+  Name("jax._src.lib.xla_bridge", "jax.extend.backend, jax", _older.xla_bridge),
   *_renamed("jax.ad_checkpoint", "jax", "checkpoint", "remat"),
   *_renamed("jax.experimental", "jax.sharding", "PartitionSpec"),
   *_renamed("jax.experimental.pjit", "jax.sharding", "PartitionSpec"),
@@ -187,10 +206,6 @@ GONE: tuple[tuple[str, str], ...] = (
   (
     "`jax.ipu.random`: the generator of the hardware",
     "`jax.random`, with any of its generators",
-  ),
-  (
-    "`jaxlib.ipu_xla_client`: `IpuPjRtDevice`, `IpuTargetType.IPU_MODEL`",
-    '`device.platform == "ipu"`, `device.is_ipu_model`',
   ),
   (
     "`TF_POPLAR_FLAGS=--executable_cache_path=DIR`",

@@ -33,7 +33,15 @@ def compile_program(
   options = read_options(compile_options)
   phases = [phase.value for phase in Phase]
   with progress.shown(phases, active().progress_bar) as on_phase:
-    return compile_module(code, replace(options, on_phase=on_phase)).pieces
+    options = replace(options, on_phase=on_phase)
+    if options.dump is None or active().dump_when == "always":
+      return compile_module(code, options).pieces
+    try:
+      return compile_module(code, replace(options, dump=None)).pieces
+    except Exception:
+      if active().dump_when == "error":
+        compile_module(code, options)  # raises the same again
+      raise
 
 
 def read_options(compile_options: bytes) -> Options:

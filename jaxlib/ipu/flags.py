@@ -137,6 +137,10 @@ BAR = Kind(
   lambda text: None if text.strip().lower() == "auto" else BOOL.parse(text),
 )
 FOLDER = Kind("a folder", _text)
+DUMP_WHEN = Kind(
+  "always, error or off",
+  lambda text: {w: w for w in ("always", "error", "off")}[text.strip().lower()],
+)
 SHARE = Kind("a number from 0 to 1", _share)
 POPLAR_LEVEL = Kind(
   ", ".join(_POPLAR_LEVELS), lambda text: _POPLAR_LEVELS[text.strip().upper()]
@@ -241,6 +245,14 @@ ENVIRONMENT_FLAGS = (
     FOLDER,
     "a folder for the result of each compiler phase as text",
     "none",
+  ),
+  Flag(
+    "JAX_IPU_DUMP_WHEN",
+    "dump_when",
+    DUMP_WHEN,
+    "which programs' phases are written there: all, those that do not compile "
+    "(they are then compiled twice), or none",
+    "always",
   ),
   Flag(
     "POPLAR_LOG_LEVEL",

@@ -41,6 +41,7 @@ class Settings:
     trace, trace_directory: whether and where to write a trace.
     dump_directory: where to write the result of each phase as text; None:
       nowhere.
+    dump_when: "always", or on an "error" alone, or "off".
     allow_out_of_memory: whether a tile's SRAM may be exceeded.
     available_memory_proportion: see `target.Target`; None for the machine's.
     verify: whether the compiler checks itself after every phase.
@@ -62,6 +63,7 @@ class Settings:
   trace: bool = False
   trace_directory: str = "."
   dump_directory: str | None = None
+  dump_when: str = "always"
   allow_out_of_memory: bool = False
   available_memory_proportion: float | None = None
   verify: bool = False

@@ -54,10 +54,11 @@ _CompileFunction = ctypes.CFUNCTYPE(
   ctypes.c_char_p,
   ctypes.c_void_p,
 )
-# void (program, cycles, exchange bytes, loops, lines, trips)
+# void (program, cycles, waiting cycles, exchange bytes, loops, lines, trips)
 _RunReader = ctypes.CFUNCTYPE(
   None,
   ctypes.c_char_p,
+  ctypes.c_double,
   ctypes.c_double,
   ctypes.c_double,
   ctypes.c_size_t,
@@ -76,6 +77,8 @@ class Run:
       branches that were taken; including those of arguments that had to move
       to the layout that the program expects.
     seconds: the same at its clock.
+    waiting_cycles: in which the device waited in collectives for others of the
+      same process, which are not part of `cycles`.
     exchange_bytes: received by tiles that did not hold them.
     trips: the loops whose trip count data decided, outer ones first: the user's
       line, and iterations over the whole run.
@@ -84,6 +87,7 @@ class Run:
   program: str
   cycles: float
   seconds: float
+  waiting_cycles: float
   exchange_bytes: float
   trips: tuple[tuple[str, int], ...]
 
@@ -303,11 +307,17 @@ def last_run(device: Any) -> Run | None:
   found: list[Run] = []
 
   def read(
-    program: bytes, cycles: float, moved: float, n: int, lines: Any, trips: Any
+    program: bytes,
+    cycles: float,
+    waited: float,
+    moved: float,
+    n: int,
+    lines: Any,
+    trips: Any,
   ) -> None:
     loops = tuple((lines[i].decode(), trips[i]) for i in range(n))
     seconds = cycles / device.tile_clock_frequency
-    found.append(Run(program.decode(), cycles, seconds, moved, loops))
+    found.append(Run(program.decode(), cycles, seconds, waited, moved, loops))
 
   load().ipu_read_last_run(device.id, _RunReader(read))
   return found[0] if found else None

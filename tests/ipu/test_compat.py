@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 
 pytestmark = pytest.mark.ipu_only
 
-DOCUMENT = Path(__file__).parents[2] / "ipu" / "docs" / "migration.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "ipu" / "docs" / "migration.md"
 
 # In the style of the earlier examples: a default platform by `config.FLAGS`,
 # optimisers of `example_libraries`, `backend=`, donation, `tree_map`.
@@ -109,6 +112,53 @@ except RuntimeError as error:
 assert pjit(lambda x: x + 1)(1) == 2
 """
 
+DEVICES = """
+import jax.ipu.compat
+import numpy as np
+import jax
+from functools import partial
+from jax import lax, pmap
+from jax._src.lib import xla_bridge
+from jaxlib.ipu_xla_client import IpuPjRtDevice, IpuTargetType
+from jaxlib.xla_extension import XlaRuntimeError
+from jax.config import config
+config.FLAGS.jax_ipu_device_count = 6
+device = jax.devices()[0]
+assert device.target_type == IpuTargetType.IPU_MODEL
+assert not isinstance(device, IpuPjRtDevice)
+assert not hasattr(jax.devices("cpu")[0], "target_type")
+assert XlaRuntimeError is jax.errors.JaxRuntimeError
+assert xla_bridge.device_count() == 6
+
+@partial(pmap, axis_name="rows")
+@partial(pmap, axis_name="cols")
+def f(x, y):
+  both = lax.psum(x, ("rows", "cols"))
+  return {"rows": x / lax.psum(y, "rows"), "both": both}
+
+x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+y = x + 1
+found = f(x, y)
+np.testing.assert_allclose(found["rows"], x / y.sum(0), rtol=1e-6)
+np.testing.assert_array_equal(
+  found["both"], np.broadcast_to(x.sum((0, 1)), x.shape)
+)
+assert len(found["both"].sharding.device_set) == 6
+for wrong, said in (
+  (lambda: f(x, y[:1]), "the same 2 leading dimensions"),
+  (lambda: f(np.ones((3, 3)), np.ones((3, 3))), "needs 9 devices"),
+  (lambda: pmap(pmap(lambda x: x), in_axes=1), "use jax.shard_map"),
+):
+  try:
+    wrong()
+  except (ValueError, NotImplementedError) as error:
+    assert said in str(error), error
+  else:
+    raise AssertionError(said)
+z = pmap(lambda x: x + 1, in_axes=1)(x)
+np.testing.assert_array_equal(z, 1 + x.swapaxes(0, 1))
+"""
+
 KEEPS = """
 import jax
 tree_map = jax.tree_map = object()  # a JAX that still has it
@@ -132,7 +182,9 @@ assert not hasattr(jax.numpy, "product")
 
 
 @pytest.mark.parametrize(
-  "code", [TRAINING, FUNCTIONS, KEEPS], ids=["training", "functions", "keeps"]
+  "code",
+  [TRAINING, FUNCTIONS, DEVICES, KEEPS],
+  ids=["training", "functions", "devices", "keeps"],
 )
 def test_programs_in_the_style_of_the_earlier_jax(code):
   plugin_test_util.run(code, JAX_IPU_MODEL_NUM_TILES="8")
@@ -185,3 +237,31 @@ def test_the_table_of_the_documents():
     "ipu/docs/migration.md: paste the output of jax.ipu.compat.markdown() "
     "between the two comments that name it"
   )
+
+
+NOTEBOOK = {
+  "cells": [
+    {"cell_type": "markdown", "source": ["# Not code"]},
+    {"cell_type": "code", "source": ["!pip install jax==0.3.16+ipu"]},
+    {"cell_type": "code", "source": ["import jax\n", "x = jax.numpy.ones(3)"]},
+    {"cell_type": "code", "source": ["print(x.device().platform)"]},
+  ]
+}
+
+
+def test_earlier_programs_are_run_with_one_line_added(
+  tmp_path, monkeypatch, capsys
+):
+  """`build/earlier_programs.py`, on programs of our own."""
+  monkeypatch.syspath_prepend(str(ROOT / "build"))
+  tool = importlib.import_module("earlier_programs")
+  (tmp_path / "a.ipynb").write_text(json.dumps(NOTEBOOK))
+  (tmp_path / "b.py").write_text('print("gpu")')
+  programs = [tool.Program(name, 1, "ipu") for name in ("a.ipynb", "b.py")]
+  monkeypatch.setattr(tool, "PROGRAMS", programs)
+  assert tool.main([str(tmp_path)]) == 1
+  said = capsys.readouterr().out
+  assert "ran a.ipynb" in said and "FAILED b.py" in said
+  assert "1 of 2 ran" in said
+  with pytest.raises(tool.BuildError, match=r"known are a\.ipynb"):
+    tool.main([str(tmp_path), "c.py"])

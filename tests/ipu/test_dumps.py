@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import plugin_test_util
 import pytest
 
 import jax
@@ -136,3 +137,26 @@ def test_a_folder_that_is_none_is_an_error(ipu, tmp_path, kind):
   lowered = jax.jit(f).lower(jax.device_put(np.ones(3, np.float32), ipu))
   with pytest.raises(jax.errors.JaxRuntimeError, match="cannot write a report"):
     lowered.compile(compiler_options={"ipu_dump_to": str(folder)})
+
+
+@pytest.mark.parametrize(("when", "dumped"), [("error", 1), ("off", 0)])
+def test_programs_are_dumped_when_the_flag_says(tmp_path, when, dumped):
+  code = """
+  import jax, jax.numpy as jnp
+  sharding = jax.sharding.SingleDeviceSharding(jax.devices("ipu")[0])
+  for rows in (3, 1 << 20):
+    x = jax.ShapeDtypeStruct((rows, 1024), "float32", sharding=sharding)
+    lowered = jax.jit(lambda x: jnp.sin(x).sum()).lower(x)
+    try:
+      lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+      print(rows, str(error).split(":")[0])
+  """
+  said = plugin_test_util.output(
+    code, JAX_IPU_DUMP_TO=str(tmp_path), JAX_IPU_DUMP_WHEN=when
+  )
+  assert said == "1048576 RESOURCE_EXHAUSTED"
+  folders = names(tmp_path)
+  assert len(folders) == dumped
+  for folder in folders:
+    assert {"0_parse.txt", "3_fuse.txt"} <= {*names(tmp_path / folder)}

@@ -154,6 +154,26 @@ def test_a_process_that_dies_is_named():
   assert "process 1 has ended or its connection is broken" in ran.output, ran
 
 
+COORDINATOR = """
+x = jax.device_put(np.ones(2, np.float32), jax.local_devices()[0])
+(x + 1).block_until_ready()
+jax._src.distributed.global_state.client.wait_at_barrier("warm", 100_000)
+if process == 0:
+  os.kill(os.getpid(), signal.SIGKILL)
+import time
+time.sleep(1000)
+"""
+
+
+def test_without_the_coordinator_all_processes_end():
+  with process_kit.started(COORDINATOR, 3) as three:
+    ran = three.wait()
+  assert ran[0].status == -signal.SIGKILL
+  for other in ran[1:]:
+    assert other.status not in (0, None), other
+    assert "coordinat" in other.errors.lower(), other
+
+
 HANG = """
 if process == 1:
   os.kill(os.getpid(), signal.SIGSTOP)

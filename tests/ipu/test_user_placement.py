@@ -66,13 +66,29 @@ def test_compiled_programs_report_their_formats(ipu):
   assert second.layout.major_to_minor == (1, 0)
 
 
-def test_layouts_that_the_compiler_chooses_are_row_major(ipu):
+def test_layouts_that_the_compiler_chooses(ipu):
+  """Transposes stay in the order of their operands; others are row-major."""
   auto = Format(Layout.AUTO)
-  f = jax.jit(lambda x: x.T, in_shardings=auto, out_shardings=auto)
-  with jax.default_device(ipu):
-    x = jax.ShapeDtypeStruct((4, 6), np.float32)
-    compiled = f.lower(x).compile()
-  assert compiled.output_formats.layout.major_to_minor == (0, 1)
+
+  def f(x):
+    return x.transpose(2, 0, 1), x.T.transpose(1, 0, 2), x + 1, x.T * 2, x
+
+  x = drawn(np.float32, (2, 3, 4))
+  like = jax.ShapeDtypeStruct(
+    x.shape, x.dtype, sharding=SingleDeviceSharding(ipu)
+  )
+  for given, turned, same in (
+    (auto, (1, 2, 0), (0, 1, 2)),
+    (placed(ipu, 2, 0, 1), (0, 1, 2), (2, 0, 1)),
+  ):
+    jitted = jax.jit(f, in_shardings=given, out_shardings=auto)
+    compiled = jitted.lower(like).compile()
+    orders = [o.layout.major_to_minor for o in compiled.output_formats]
+    assert orders[0] == turned and orders[4] == same
+    assert orders[2:4] == [(0, 1, 2)] * 2
+    ours = jax.device_put(x, compiled.input_formats[0][0])
+    for found, expected in zip(compiled(ours), f(x), strict=True):
+      np.testing.assert_array_equal(found, expected)
 
 
 def test_arrays_of_other_layouts_can_be_transferred_and_sliced(ipu, cpu):

@@ -90,12 +90,43 @@ def placements(
     for i, attributes in enumerate(main.attributes[name]):
       rank = len(signature[is_result][i][0])
       mode = _text(attributes, "mhlo.layout_mode", main.location)
-      order = _minor_to_major(mode or "default", rank, main.location)
+      if is_result and mode == "auto":
+        order = _stored_order(_returned(main)[i], found)
+      else:
+        order = _minor_to_major(mode or "default", rank, main.location)
       kind = _text(attributes, "mhlo.memory_kind", main.location)
       on_host = kind == "pinned_host"
       if order or on_host:
         found[is_result, i] = Placement(order, on_host)
   return found
+
+
+def _returned(main: Any) -> Any:
+  *_, terminator = main.regions[0].blocks[0].operations
+  return terminator.operands
+
+
+def _stored_order(
+  value: Any, placed: dict[tuple[bool, int], Placement]
+) -> tuple[int, ...]:
+  """The order of a result whose layout is left to us: a transpose stays in the
+  order of its operand, so that nothing moves, and others are row-major."""
+  permutations: list[list[int]] = []
+  while isinstance(value, ir.OpResult):
+    operation = value.owner
+    if operation.name != "stablehlo.transpose":
+      break
+    dimensions: Any = ir.DenseI64ArrayAttr(operation.attributes["permutation"])
+    permutations.append([*dimensions])
+    (value,) = operation.operands
+  order = list(range(ir.RankedTensorType(value.type).rank))[::-1]
+  if isinstance(value, ir.BlockArgument):
+    argument = placed.get((False, value.arg_number))
+    if argument is not None and argument.minor_to_major:
+      order = list(argument.minor_to_major)
+  for permutation in reversed(permutations):
+    order = [permutation.index(d) for d in order]
+  return () if order == sorted(order, reverse=True) else tuple(order)
 
 
 def _text(attributes: Any, name: str, where: Any) -> str:
@@ -110,8 +141,8 @@ def _text(attributes: Any, name: str, where: Any) -> str:
 
 
 def _minor_to_major(mode: str, rank: int, where: Any) -> tuple[int, ...]:
-  """Parses a layout as written by XLA, {0,1}; `default` and `auto` are
-  row-major."""
+  """Parses a layout as written by XLA, {0,1}; `default`, and `auto` of
+  arguments, are row-major."""
   if mode in ("default", "auto"):
     return ()
   layout = re.fullmatch(r"\{([\d,]*)(:E\(\d+\))?\}", mode)

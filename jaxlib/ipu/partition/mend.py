@@ -16,7 +16,7 @@ _GROUPS = "replica_groups"
 def mend(module: Any, groups: Found) -> None:
   """Replaces the operations that StableHLO does not have, or not in this form.
 
-  - `mhlo.copy` goes, `mhlo.bitcast` is a reshape.
+  - `mhlo.copy` and reshapes to the same shape go, `mhlo.bitcast` is a reshape.
   - `stablehlo.dot` is a dot_general.
   - A custom call has several results instead of a tuple.
   - A collective has its groups instead of axes of a mesh.
@@ -52,6 +52,11 @@ _KNOWN = ("stablehlo.", "func.", "builtin.", "sdy.mesh")
 def _remove(operation: Any) -> None:
   (operand,) = operation.operands
   _replace(operation, [operand])
+
+
+def _remove_if_same(operation: Any) -> None:
+  if operation.operands[0].type == operation.results[0].type:
+    _remove(operation)
 
 
 def _reshape(operation: Any) -> None:
@@ -158,6 +163,7 @@ def _replace(operation: Any, values: list[Any]) -> None:
 _MEND = {
   "mhlo.copy": _remove,
   "mhlo.bitcast": _reshape,
+  "stablehlo.reshape": _remove_if_same,
   "stablehlo.dot": _dot,
   "stablehlo.custom_call": _custom_call,
 }

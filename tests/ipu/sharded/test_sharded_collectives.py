@@ -126,3 +126,28 @@ def test_partly_manual_axes(both):
     return jax.jit(f)(x)
 
   both(run, {"x": 4, "y": 2})
+
+
+@pytest.mark.parametrize("donated", [False, True], ids=["kept", "donated"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_large_all_reduces_add_in_the_order_of_devices(mesh, dtype, donated):
+  """Large enough to bypass the caches, with elements left over at the end."""
+  grid = mesh("ipu", {"x": 8})
+  count = (4 << 20) // (8 * jnp.dtype(dtype).itemsize) + 37
+  values = 100 * np.random.default_rng(1).normal(size=(8, count))
+  values = values.astype(jnp.dtype(dtype))
+  f = jax.shard_map(
+    lambda x: lax.pcast(lax.psum(x, "x"), "x", to="varying"),
+    mesh=grid,
+    in_specs=P("x"),
+    out_specs=P("x"),
+  )
+  args = jax.device_put(values, NamedSharding(grid, P("x")))
+  result = jax.jit(f, donate_argnums=(0,) if donated else ())(args)
+  wide = values if dtype == "int8" else values.astype(np.float32)
+  total = wide[0]
+  for other in wide[1:]:
+    total = total + other
+  total = total.astype(values.dtype)
+  for shard in result.addressable_shards:
+    np.testing.assert_array_equal(shard.data[0], total)

@@ -51,6 +51,42 @@ def test_loops_of_different_lengths_are_an_error_at_once(mesh):
   )
 
 
+def test_devices_wait_for_those_that_have_more_to_do(mesh):
+  ipus = mesh("ipu", {"i": 8})
+  sharding = NamedSharding(ipus, P("i"))
+
+  def work(trips, x):
+    return lax.fori_loop(0, trips, lambda _, y: jnp.sin(y), x)
+
+  def f(x, trips):
+    fours = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    x = lax.psum(work(trips[0, 0], x), "i", axis_index_groups=fours)
+    return lax.psum(work(trips[0, 1], x), "i")
+
+  step = on_each(ipus, f)
+
+  def runs(first, second):
+    trips = np.stack([first, second], axis=1).astype(np.int32)
+    step(numbers(ipus), jax.device_put(trips, sharding)).block_until_ready()
+    found = [device.ipu_last_run() for device in jax.devices("ipu")]
+    return (
+      np.array([run.cycles for run in found]),
+      np.array([run.waiting_cycles for run in found]),
+    )
+
+  i = np.arange(8)
+  cycles, waited = runs(10 * i, 0 * i)
+  trip = (cycles[7] - cycles[0]) / 70
+  assert trip > 0
+  np.testing.assert_allclose(cycles, cycles[0] + 10 * i * trip)
+  np.testing.assert_allclose(waited, (70 - 10 * i) * trip, atol=trip / 100)
+  # Devices 0 and 4 are the last: after 30 and 70 trips of others and 70 and 30
+  # of their own.
+  cycles, waited = runs(10 * i, 70 - 10 * i)
+  np.testing.assert_allclose(cycles, cycles[0])
+  np.testing.assert_allclose(waited, 30 * trip)
+
+
 def test_an_exception_on_one_device_ends_all(mesh):
   ipus = mesh("ipu", {"i": 8})
 

@@ -151,6 +151,10 @@ struct HostWait {
 
 // Filled by Run.
 struct RunCounters : Counters {
+  // Of a run on several machines: the cycles in which this one waited for
+  // others in collectives, which are not part of `cycles`. Those of other
+  // processes are not known.
+  double waiting_cycles = 0;
   // The iterations of each of ProgramInfo::loops.
   std::vector<uint64_t> trips;
   // How often each branch of each conditional ran.

@@ -1,9 +1,6 @@
 #include "jaxlib/ipu/runtime/model/collective.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
-#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -18,31 +15,14 @@ using program::CollectiveKind;
 
 // A copy takes about so long for each byte, a reduction for each byte it reads.
 constexpr double kCopyNanoseconds = 0.1;
-constexpr double kReduceNanoseconds = 0.15;
+constexpr double kReduceNanoseconds = 0.1;
 
-// Elements that are combined at a time, and then copied to all devices from the
-// cache.
-constexpr int64_t kChunk = 4096;
+// Elements of the smallest part of a reduction: whole cache lines.
+constexpr int64_t kPart = 64;
 
 // Results of all devices together from which on they bypass the caches, which
 // they would only fill.
 constexpr int64_t kStreamBytes = 4 << 20;
-
-// Copies a chunk that is in the cache, and bypasses the caches with the result.
-// A line's first and last bytes, which may be those of other chunks, are copied
-// as usual.
-void StreamTo(char* to, const char* from, size_t bytes) {
-  constexpr size_t kPart = sizeof(__m128i);
-  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kPart);
-  std::memcpy(to, from, head);
-  const size_t end = bytes - (bytes - head) % kPart;
-  for (size_t i = head; i < end; i += kPart) {
-    _mm_stream_si128(
-        reinterpret_cast<__m128i*>(to + i),
-        _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-  }
-  std::memcpy(to + end, from + end, bytes - end);
-}
 
 int64_t Count(const View& view) {
   int64_t count = 1;
@@ -196,53 +176,49 @@ void Collective::Reduce(Members members, size_t k, bool scatter,
   const size_t size = members.size();
   const size_t item = operands_[k].item_size;
   const int64_t part = Count(results_[k]);
-  std::vector<const char*> from(size);
-  std::vector<char*> to(size);
-  for (size_t i = 0; i < size; ++i) {
-    from[i] = members[i].operands[k];
-    to[i] = members[i].ResultAt(k);
-  }
-  const auto own = std::find_if(to.begin(), to.end(),
-                                [](char* at) { return at != nullptr; });
   const int64_t total = scatter ? part * static_cast<int64_t>(size) : part;
-  const auto combine = [&](int64_t begin, int64_t n, char* result) {
-    std::vector<const char*> at(size);
-    for (size_t i = 0; i < size; ++i) at[i] = from[i] + begin * item;
-    combine_[k](at.data(), size, result, n);
-  };
-  const double each = kReduceNanoseconds * static_cast<double>(item * size);
   const bool streams =
-      static_cast<int64_t>(item * size) * total >= kStreamBytes;
-  threads.ForItems(total, each, [&](int64_t begin, int64_t end) {
-    alignas(64) char sum[kChunk * sizeof(std::complex<double>)];
+      !scatter && static_cast<int64_t>(item * size) * total >= kStreamBytes;
+  // Combines elements [begin, begin + n) into arrays that start with them.
+  const auto combine = [&](int64_t begin, int64_t n,
+                           std::span<char* const> results) {
+    std::vector<const char*> from(size);
+    for (size_t i = 0; i < size; ++i) {
+      from[i] = members[i].operands[k] + begin * item;
+    }
+    combine_[k](from, results, n, streams);
+  };
+  const auto reduce = [&](int64_t begin, int64_t end) {
+    std::vector<char*> results;
+    for (const Member& member : members) {
+      char* const result = member.ResultAt(k);
+      if (result != nullptr) results.push_back(result + begin * item);
+    }
+    combine(begin, end - begin, results);
+  };
+  const auto reduce_parts = [&](int64_t begin, int64_t end) {
     while (begin < end) {
-      if (scatter) {
-        const int64_t device = begin / part, offset = begin % part;
-        const int64_t n = std::min(end - begin, part - offset);
-        if (to[device] != nullptr) {
-          combine(begin, n, to[device] + offset * item);
-        }
-        begin += n;
-        continue;
-      }
-      const int64_t n = std::min(end - begin, kChunk);
-      if (streams) {
-        combine(begin, n, sum);
-        for (char* const result : to) {
-          if (result != nullptr) StreamTo(result + begin * item, sum, n * item);
-        }
-      } else {
-        char* const first = *own + begin * item;
-        combine(begin, n, first);
-        for (auto other = own + 1; other != to.end(); ++other) {
-          if (*other == nullptr) continue;
-          std::memcpy(*other + begin * item, first, n * item);
-        }
+      const int64_t device = begin / part, offset = begin % part;
+      const int64_t n = std::min(end - begin, part - offset);
+      char* result = members[device].ResultAt(k);
+      if (result != nullptr) {
+        result += offset * item;
+        combine(begin, n, {&result, 1});
       }
       begin += n;
     }
-    if (streams) _mm_sfence();
-  });
+  };
+  const double each = kReduceNanoseconds * static_cast<double>(item * size);
+  threads.ForItems((total + kPart - 1) / kPart, each * kPart,
+                   [&](int64_t begin, int64_t end) {
+                     begin *= kPart;
+                     end = std::min(end * kPart, total);
+                     if (scatter) {
+                       reduce_parts(begin, end);
+                     } else {
+                       reduce(begin, end);
+                     }
+                   });
 }
 
 void Collective::Gather(Members members, size_t k, ThreadPool& threads) const {

@@ -111,13 +111,12 @@ class ModelGang : public Gang {
       const auto next = run.Resume();
       IPU_RETURN_IF_ERROR(next.status());
       if (*next == nullptr) break;
-      const auto exchange =
-          meetings_.Arrive(**next, run.memory(), machine_.threads);
+      const auto exchange = Arrive(run, **next);
       while (exchange != nullptr && !Finish(*exchange)) {
       }
       IPU_RETURN_IF_ERROR(meetings_.Await(partition, watch_));
     }
-    if (share.counters != nullptr) *share.counters = std::move(run.counters());
+    GiveCounters(run, share);
     return Status();
   }
 
@@ -150,16 +149,13 @@ class ModelGang : public Gang {
       for (const size_t i : able) {
         const StatusOr<const Collective*>& next = *stops[i];
         if (next.ok() && *next != nullptr) {
-          auto exchange =
-              meetings_.Arrive(**next, runs[i].memory(), machine_.threads);
+          auto exchange = Arrive(runs[i], **next);
           if (exchange != nullptr) exchanges.push_back(std::move(exchange));
           continue;
         }
         meetings_.End(runs[i].memory().partition, next.status());
         std::erase(left, i);
-        if (next.ok() && shares[i].counters != nullptr) {
-          *shares[i].counters = std::move(runs[i].counters());
-        }
+        if (next.ok()) GiveCounters(runs[i], shares[i]);
       }
       // Another process may go on only when any of them is finished.
       while (!exchanges.empty() &&
@@ -190,6 +186,18 @@ class ModelGang : public Gang {
         steady_clock::now() - begin;
     machine_.threads.ForItems(others, std::max(took.count(), 1.0),
                               resume_others);
+  }
+
+  std::unique_ptr<Exchange> Arrive(Execution& run, const Collective& at) {
+    return meetings_.Arrive(at, run.memory(), run.counters().cycles,
+                            machine_.threads);
+  }
+
+  void GiveCounters(Execution& run, const Share& share) const {
+    if (share.counters == nullptr) return;
+    *share.counters = std::move(run.counters());
+    share.counters->waiting_cycles =
+        meetings_.WaitingCycles(run.memory().partition);
   }
 
   bool Finish(Exchange& exchange) {

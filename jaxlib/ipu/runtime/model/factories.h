@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
@@ -29,10 +30,11 @@ struct ScalarLoopParts {
   const std::vector<uint32_t>& storage;  // as in ScheduleCopies
 };
 
-// to[i] = from[0][i] * from[1][i] * ... of `count` arrays, for the operation *
-// of a monoid; `to` may be one of them.
-using CombineFn = void (*)(const char* const* from, size_t count, char* to,
-                           int64_t n);
+// Writes from[0][i] * from[1][i] * ... for the operation * of a monoid to each
+// array of `to`, of n elements; these may be arrays of `from`. If `streams`,
+// results bypass the caches.
+using CombineFn = void (*)(std::span<const char* const> from,
+                           std::span<char* const> to, int64_t n, bool streams);
 
 struct Factories {
   // The kernel of a codelet: MakeKernel of its fields (kernels/codelets.h).

@@ -32,7 +32,7 @@ bool Meetings::IsOwn(uint32_t partition) const {
 }
 
 std::unique_ptr<Exchange> Meetings::Arrive(const Collective& collective,
-                                           const Memory& memory,
+                                           const Memory& memory, double cycles,
                                            ThreadPool& threads) {
   const std::span<const uint32_t> group = collective.GroupOf(memory.partition);
   std::unique_lock lock(mutex_);
@@ -41,11 +41,13 @@ std::unique_ptr<Exchange> Meetings::Arrive(const Collective& collective,
   device.state = State::kWaits;
   device.at = &collective;
   device.memory = memory;
+  device.cycles = cycles;
   --running_;
   if (!IsComplete(collective, group)) {
     Stopped();
     return nullptr;
   }
+  WaitForLatest(group);
   // Until the work is done nobody of the group goes on, but none waits in vain.
   std::vector<Memory> memories;
   memories.reserve(group.size());
@@ -123,6 +125,11 @@ Status Meetings::Await(uint32_t partition, const InterruptWatch& watch) {
   return status_;
 }
 
+double Meetings::WaitingCycles(uint32_t partition) const {
+  std::lock_guard lock(mutex_);
+  return devices_[partition].waited;
+}
+
 bool Meetings::Runs(uint32_t partition) const {
   std::lock_guard lock(mutex_);
   return devices_[partition].state == State::kRuns;
@@ -150,6 +157,20 @@ bool Meetings::IsComplete(const Collective& collective,
            (devices_[member].state == State::kWaits &&
             devices_[member].at == &collective);
   });
+}
+
+// A group goes on together. What its devices have yet to count of the blocks
+// that they are in is the same for all of them.
+void Meetings::WaitForLatest(std::span<const uint32_t> group) {
+  double latest = 0;
+  for (const uint32_t member : group) {
+    const Device& device = devices_[member];
+    if (device.state == State::kElsewhere) continue;
+    latest = std::max(latest, device.cycles + device.waited);
+  }
+  for (const uint32_t member : group) {
+    devices_[member].waited = latest - devices_[member].cycles;
+  }
 }
 
 // Fails if nobody is left to go on and some wait.

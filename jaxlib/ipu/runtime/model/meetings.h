@@ -42,11 +42,12 @@ class Meetings {
   // Whether a partition is one of this process.
   bool IsOwn(uint32_t partition) const;
 
-  // A device has arrived at a collective. Does not block, but for the work of
-  // its group if it is the last. Returns an exchange that has to be finished,
-  // or null.
+  // A device has arrived at a collective, after `cycles` of its run. Does not
+  // block, but for the work of its group if it is the last. Returns an exchange
+  // that has to be finished, or null.
   std::unique_ptr<Exchange> Arrive(const Collective& collective,
-                                   const Memory& memory, ThreadPool& threads);
+                                   const Memory& memory, double cycles,
+                                   ThreadPool& threads);
 
   // Waits for other processes, at most for `patience`, and if their parts are
   // there does the work of an exchange's group. Returns whether the exchange is
@@ -57,6 +58,9 @@ class Meetings {
   // Blocks until a device that has arrived may go on; returns the run's error
   // if it may not. Ctrl-C is one.
   Status Await(uint32_t partition, const InterruptWatch& watch);
+
+  // The cycles of the modelled machine in which a device has waited so far.
+  double WaitingCycles(uint32_t partition) const;
 
   // Whether the device does not wait.
   bool Runs(uint32_t partition) const;
@@ -75,6 +79,8 @@ class Meetings {
     State state = State::kRuns;
     const Collective* at = nullptr;  // while it waits
     Memory memory{};
+    double cycles = 0;  // of its own work when it arrived last
+    double waited = 0;
     std::condition_variable changed;
   };
 
@@ -84,6 +90,7 @@ class Meetings {
   // These require the lock.
   bool IsComplete(const Collective& collective,
                   std::span<const uint32_t> group) const;
+  void WaitForLatest(std::span<const uint32_t> group);
   void Stopped();
   void Fail(Status status);
   Status Mismatch() const;

@@ -61,6 +61,7 @@ __attribute__((visibility("default"))) void ipu_read_last_run(
   if (run.program.empty()) return;
   std::vector<const char*> loops;
   for (const std::string& loop : run.loops) loops.push_back(loop.c_str());
-  reader(run.program.c_str(), run.counters.cycles, run.counters.exchange_bytes,
-         loops.size(), loops.data(), run.counters.trips.data());
+  reader(run.program.c_str(), run.counters.cycles, run.counters.waiting_cycles,
+         run.counters.exchange_bytes, loops.size(), loops.data(),
+         run.counters.trips.data());
 }

@@ -44,12 +44,13 @@ class LastRun {
 
 extern "C" {
 
-// Receives a run: its program, cycles of the modelled machine, bytes exchanged,
-// and for each loop whose trip count was unknown the user's line and the
-// iterations.
+// Receives a run: its program, cycles of the modelled machine, those in which
+// it waited for other devices, bytes exchanged, and for each loop whose trip
+// count was unknown the user's line and the iterations.
 typedef void (*ipu_run_reader)(const char* program, double cycles,
-                               double exchange_bytes, size_t num_loops,
-                               const char* const* loops, const uint64_t* trips);
+                               double waiting_cycles, double exchange_bytes,
+                               size_t num_loops, const char* const* loops,
+                               const uint64_t* trips);
 
 // Passes the last finished run of a device to `reader`, if there was one.
 void ipu_read_last_run(int device, ipu_run_reader reader);

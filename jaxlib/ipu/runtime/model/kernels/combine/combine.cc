@@ -1,7 +1,12 @@
-// The reductions of collectives. Blocks are accumulated in the cache, in the
+// The reductions of collectives. Blocks are accumulated in registers, in the
 // order of the arrays; 16-bit floats in f32, rounded once.
 
+#include <immintrin.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
@@ -11,7 +16,12 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-constexpr int64_t kBlock = 512;  // elements
+// What is read of all arrays, and written to all results, before the next
+// bytes: two cache lines. Measured on 8 arrays and results of 4 MiB, in
+// processor time: 3 ms, and 8 ms if 2 KiB or more are read of each array in
+// turn, as the processor then prefetches none of them. Writing results 16 KiB
+// at a time takes 4 ms.
+constexpr int64_t kBlockBytes = 128;
 
 // The type in which elements are combined: integers wrap.
 template <typename T, bool kOrdered>
@@ -29,21 +39,58 @@ struct Computed<bool, false> {
 };
 
 template <typename T, typename Op, typename V>
-void Combine(const char* const* from, size_t count, char* to, int64_t n) {
-  V sums[kBlock];
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t size = std::min(kBlock, n - begin);
-    const T* first = reinterpret_cast<const T*>(from[0]) + begin;
-    for (int64_t i = 0; i < size; ++i) sums[i] = static_cast<V>(first[i]);
-    for (size_t k = 1; k < count; ++k) {
-      const T* next = reinterpret_cast<const T*>(from[k]) + begin;
-      for (int64_t i = 0; i < size; ++i) {
-        sums[i] = Op::template Apply<V, V>(sums[i], static_cast<V>(next[i]));
+inline void CombineBlock(std::span<const char* const> from, int64_t begin,
+                         int64_t size, T* result) {
+  V sums[kBlockBytes / sizeof(T)];
+  const T* first = reinterpret_cast<const T*>(from[0]) + begin;
+  for (int64_t i = 0; i < size; ++i) sums[i] = static_cast<V>(first[i]);
+  for (const char* const other : from.subspan(1)) {
+    const T* next = reinterpret_cast<const T*>(other) + begin;
+    for (int64_t i = 0; i < size; ++i) {
+      sums[i] = Op::template Apply<V, V>(sums[i], static_cast<V>(next[i]));
+    }
+  }
+  for (int64_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i]);
+}
+
+bool AreAligned(std::span<char* const> arrays) {
+  return std::all_of(arrays.begin(), arrays.end(), [](const char* array) {
+    return reinterpret_cast<uintptr_t>(array) % sizeof(__m256i) == 0;
+  });
+}
+
+void StreamBlock(const char* from, char* to) {
+  for (size_t i = 0; i < kBlockBytes; i += sizeof(__m256i)) {
+    _mm256_stream_si256(
+        reinterpret_cast<__m256i*>(to + i),
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+  }
+}
+
+template <typename T, typename Op, typename V>
+void Combine(std::span<const char* const> from, std::span<char* const> to,
+             int64_t n, bool streams) {
+  constexpr int64_t kBlock = kBlockBytes / sizeof(T);
+  streams = streams && AreAligned(to);
+  alignas(__m256i) char block[kBlockBytes];
+  T* const result = reinterpret_cast<T*>(block);
+  int64_t begin = 0;
+  for (; begin + kBlock <= n; begin += kBlock) {
+    CombineBlock<T, Op, V>(from, begin, kBlock, result);
+    for (char* const array : to) {
+      char* const at = array + begin * sizeof(T);
+      if (streams) {
+        StreamBlock(block, at);
+      } else {
+        std::memcpy(at, block, kBlockBytes);
       }
     }
-    T* result = reinterpret_cast<T*>(to) + begin;
-    for (int64_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i]);
   }
+  CombineBlock<T, Op, V>(from, begin, n - begin, result);
+  for (char* const array : to) {
+    std::memcpy(array + begin * sizeof(T), block, (n - begin) * sizeof(T));
+  }
+  if (streams) _mm_sfence();
 }
 
 template <typename T, typename Op, bool kOrdered = false>
