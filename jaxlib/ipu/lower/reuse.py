@@ -23,8 +23,6 @@ from jaxlib.ipu.lower.product import Product
 from jaxlib.ipu.lower.scope import Placed
 from jaxlib.ipu.plan.alternatives import Planned
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile.copy import Copy
-from jaxlib.ipu.tile.execute import Execute
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.view import View
@@ -141,7 +139,7 @@ class Reuse:
     known = {*question.tensors, *range(first, len(builder.tensors))}
     if (
       len(builder.constants) > constants
-      or any(type(step) not in (Execute, Copy) for step in steps)
+      or any(step.regions for step in steps)
       or any(step.location != builder.location for step in steps)
       or any(not known.issuperset(_accessed(step)) for step in steps)
       or any(t.root not in known for t in tensors)
