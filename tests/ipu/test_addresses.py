@@ -10,6 +10,7 @@ from hypothesis import given
 
 from jaxlib.ipu.sram.addresses import assign
 from jaxlib.ipu.sram.allocation_groups import AllocationGroup
+from jaxlib.ipu.sram.concurrent import Concurrent
 from jaxlib.ipu.sram.first_fit import place
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
@@ -67,9 +68,10 @@ def test_live_tensors_do_not_overlap(drawn, base, count):
   sizes = [size for _, size in drawn]
   lives = [i for i, _ in drawn]
   steps = [16 if size % 16 == 0 else 8 if size > 4 else 4 for size in sizes]
+  concurrent = Concurrent(lives)
   for weights in (sizes, [len(i) for i in lives]):
-    found = place(lives, sizes, steps, base, count, weights)
-    assert found == place(lives, sizes, steps, base, count, weights)
+    found = place(concurrent, sizes, steps, base, count, weights)
+    assert found == place(concurrent, sizes, steps, base, count, weights)
     require_apart(allocations, sizes, found)
     for address, size, step in zip(found, sizes, steps, strict=True):
       assert address >= base
@@ -78,14 +80,25 @@ def test_live_tensors_do_not_overlap(drawn, base, count):
     assert top >= base + at_once(allocations, sizes)
     # Around an allocation group that is already placed.
     half = len(lives) // 2
-    taken = [
-      (found[i], found[i] + sizes[i], lives[i]) for i in range(half) if sizes[i]
-    ]
+    there = [i for i in range(half) if sizes[i]]
+    taken = [(found[i], found[i] + sizes[i]) for i in there]
     rest = slice(half, None)
     found[rest] = place(
-      lives[rest], sizes[rest], steps[rest], base, count, weights[rest], taken
-    )
+      Concurrent([*lives[rest], *(lives[i] for i in there)]),
+      sizes[rest], steps[rest], base, count, weights[rest], taken,
+    )  # fmt: skip
     require_apart(allocations, sizes, found)
+
+
+@given(st.lists(intervals(), min_size=1, max_size=99), st.data())
+def test_concurrent_pieces_share_a_time(lives, data):
+  """However many there are."""
+  concurrent = Concurrent(lives)
+  number = data.draw(st.integers(0, len(lives) - 1))
+  times = {t for b, e in lives[number] for t in range(b, e + 1)}
+  assert [*concurrent.of(number)] == [
+    any(t in times for b, e in live for t in range(b, e + 1)) for live in lives
+  ]
 
 
 def is_wide(allocation: AllocationGroup) -> bool:

@@ -131,8 +131,8 @@ def test_tiles_without_addresses_are_found(compiled):
 def test_the_verifier_runs_with_ipu_verify(ipu, monkeypatch):
   """JAX_IPU_VERIFY, or the compiler option."""
 
-  def broken(lives, sizes, steps, base, *_):
-    return [base] * len(lives)
+  def broken(concurrent, sizes, steps, base, *_):
+    return [base] * len(sizes)
 
   monkeypatch.setattr(addresses, "place", broken)
   x = jax.device_put(np.ones(100, np.float32), ipu)

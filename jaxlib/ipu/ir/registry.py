@@ -30,6 +30,8 @@ Check = Callable[["Node"], "str | None"]
 Prefers = Callable[[Any, "Node", int, Any], Any]
 # The same with such a mapping -> the cycles that the node takes with it.
 CyclesWith = Callable[[Any, "Node", int, Any, Any], float]
+# (builder, node) -> what else the node's steps depend on; None: not known.
+Context = Callable[[Any, "Node"], Any]
 # (program, values of the inputs, node) -> value of the result
 Emit = Callable[[Writer, list[int], "Node"], int]
 
@@ -66,6 +68,10 @@ class Operation:
       (lower/consumer_layouts.py).
     cycles_with: the cycles of a node whose operand's root has a mapping;
       operations have it that have `prefers`.
+    context: what the node's steps depend on, besides its attributes and the
+      operands' types, mappings and copies; hashable. If all of that is as it
+      was for an earlier node, the steps are copied (lower/reuse.py). None:
+      they never are.
     has_effect: whether a node has side effects: such nodes are never dead and
       stay in order. None: no node has.
   """
@@ -79,6 +85,7 @@ class Operation:
   is_view: bool = False
   prefers: Prefers | None = None
   cycles_with: CyclesWith | None = None
+  context: Context | None = None
   has_effect: Callable[[Node], bool] | None = None
 
 

@@ -16,13 +16,15 @@ from jaxlib.ipu.codelets import CODELETS
 from jaxlib.ipu.codelets._codelet import Codelet
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.diagnostics import internal
-from jaxlib.ipu.dtypes import SIZE, DType
+from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
 from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
+from jaxlib.ipu.lower.product import Product
+from jaxlib.ipu.lower.reuse import Reuse
 from jaxlib.ipu.lower.scope import Scope
 from jaxlib.ipu.moves.storage_order import StorageOrder, storage_order
 from jaxlib.ipu.moves.traffic import Traffic
@@ -43,15 +45,6 @@ class Written(NamedTuple):
   dims: tuple[int, ...]
 
 
-class _Product(NamedTuple):
-  """The arguments of `cost.weights` for a compute set, and its operands."""
-
-  step: tuple[Target, Any, Shape, Layout]
-  dtypes: list[DType]
-  hints: Hints
-  operands: list[int]
-
-
 class Builder(Exchanges):
   """The program under construction.
 
@@ -61,7 +54,7 @@ class Builder(Exchanges):
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target, choices)
-    self.products: list[_Product] = []
+    self.products: list[Product] = []
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
 
@@ -74,12 +67,8 @@ class Builder(Exchanges):
   def interleaved(self) -> set[int]:
     """The tensors that have to be in interleaved memory, because they are
     loaded 128 bits at a time."""
-    found = set()
-    for product in self.products:
-      weights = cost.weights(*product.step, product.dtypes, product.hints)
-      if weights is not None:
-        found.add(product.operands[weights])
-    return found
+    found = {product.weights() for product in self.products}
+    return {number for number in found if number is not None}
 
   def outline(self, names: Mapping[int, int]) -> None:
     """Takes note of tensors that functions have instead of those of the steps
@@ -138,7 +127,7 @@ class Builder(Exchanges):
     )
     if cost.has_weights(self.target, fields):
       numbers = [a.tensor for a in read]
-      self.products.append(_Product(computing, dtypes, hints, numbers))
+      self.products.append(Product(computing, dtypes, hints, numbers))
     packed, buffers = self._packed(codelet, shape, partition, read, written)
     if epilogue is not None:
       own = cost.add(own, epilogue.cost)
@@ -279,6 +268,9 @@ class Builder(Exchanges):
     """
     steps = self.steps
     begin = len(steps)
+    reuse = (
+      Reuse(self, self.products, graph) if len(self._scopes) == 1 else None
+    )
     outer = self.location, self._graph, self._readers
     self._graph, self._readers = graph, None
     for operation, node in enumerate(graph.nodes):
@@ -286,7 +278,10 @@ class Builder(Exchanges):
       definition = REGISTRY.get(node.op)
       if definition is None or definition.lower is None:
         raise internal(f"nothing lowers {node.op}", node.location)
-      definition.lower(self, node)
+      if reuse is not None:
+        reuse.lower(node, definition.lower)
+      else:
+        definition.lower(self, node)
       if len(steps) > begin:
         effect = has_effect(node)
         for step in steps[begin:]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import (
@@ -141,12 +141,20 @@ def _choose(
   used_by = users(graph)
   updated = {i for i, _ in pairs}
   chosen: dict[int, Layout] = {}
+  known: dict[Any, Layout | None] = {}
   for group in _groups(graph, pairs, large, used_by):
     fuller = _FULLER if updated.isdisjoint(group) else COARSER
     values = [large[i] for i in group]
     replacing = [graph.results[j] for i, j in pairs if i in group]
     alongside = _alongside(values, replacing, used_by)
-    layout = _cheapest(target, values, alongside, fuller, used_by)
+    consumers = [c for value in values for c in _consumers(value, used_by)]
+    # The layers of a network have the same consumers.
+    key = (
+      _types(values), _types(alongside), fuller, *(c.key for c in consumers),
+    )  # fmt: skip
+    if key not in known:
+      known[key] = _cheapest(target, values, alongside, fuller, consumers)
+    layout = known[key]
     if layout is not None:
       chosen.update(dict.fromkeys(group, layout))
   return chosen
@@ -218,7 +226,7 @@ def _cheapest(
   values: list[Value],
   alongside: list[Value],
   fuller: float,
-  used_by: Users,
+  consumers: Sequence[_Consumer],
 ) -> Layout | None:
   """The layout with which the consumers of some arrays take the fewest cycles;
   None for the default one. The arrays `alongside` them that maps read and write
@@ -230,7 +238,6 @@ def _cheapest(
   to input data, which are new in each run.
   """
   usual = default_layout(target, values[0].shape, SIZE[values[0].dtype])
-  consumers = [c for value in values for c in _consumers(value, used_by)]
   layouts = [
     layout
     for layout in dict.fromkeys(c.preferred(target) for c in consumers)
@@ -280,6 +287,13 @@ class _Consumer(NamedTuple):
   number: int
   view: View
 
+  @property
+  def key(self) -> tuple[Any, ...]:
+    """Equal for operations that answer alike."""
+    node = self.node
+    types = _types(node.inputs), _types(node.results)
+    return node.op, node.attributes, self.number, self.view, *types
+
   def preferred(self, target: Target) -> Layout | None:
     assert self.operation.prefers is not None
     return self.operation.prefers(target, self.node, self.number, self.view)
@@ -289,6 +303,10 @@ class _Consumer(NamedTuple):
     return self.operation.cycles_with(
       target, self.node, self.number, self.view, layout
     )
+
+
+def _types(values: Sequence[Value]) -> tuple[tuple[Shape, DType], ...]:
+  return tuple([(v.shape, v.dtype) for v in values])
 
 
 def _consumers(value: Value, used_by: Users) -> Iterator[_Consumer]:

@@ -92,6 +92,11 @@ class Exchanges(Tensors):
     """The list that new steps are added to."""
     return self._scopes[-1].steps
 
+  @property
+  def copies_at_hand(self) -> dict[int, dict[View, dict[Layout, Placed]]]:
+    """The copies made in the current list of steps (`Scope.placed`)."""
+    return self._scopes[-1].placed
+
   def place(
     self,
     view: View,

@@ -187,5 +187,6 @@ define(
     decompose=_outer,
     prefers=_prefers,
     cycles_with=_cycles_with,
+    context=lambda builder, node: (builder.wanted(node.results[0]),),
   )
 )

@@ -204,4 +204,11 @@ _LONG = 8
 _CLEARLY = 0.95
 
 
-define(Operation(MAP, lower))
+def _context(builder: Builder, node: Node) -> Layout:
+  """See `Operation.context`: the readers of several results."""
+  result = node.results[0]
+  default = builder.default_layout(result.shape, result.dtype)
+  return _for_concatenation(builder, node, default)
+
+
+define(Operation(MAP, lower, context=_context))

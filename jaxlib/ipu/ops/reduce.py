@@ -345,10 +345,19 @@ def _started(region: Graph) -> Combiner:
   return Combiner(code.finish(), tuple(outputs))
 
 
+def _context(
+  builder: Builder, node: Node
+) -> tuple[ReduceKind, np.generic | None] | None:
+  """See `Operation.context`: reductions by a monoid, and their start value."""
+  kind = monoid(node.regions[0]) if len(node.results) == 1 else None
+  return None if kind is None else (kind, _scalar(node.inputs[-1]))
+
+
 define(
   Operation(
     REDUCE,
     _lower,
     lambda operation: Reduction(tuple(operation.attributes["dimensions"])),
+    context=_context,
   )
 )

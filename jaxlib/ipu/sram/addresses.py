@@ -30,10 +30,10 @@ import numpy.typing as npt
 
 from jaxlib.ipu.layout import Array
 from jaxlib.ipu.sram.allocation_groups import AllocationGroup
+from jaxlib.ipu.sram.concurrent import Concurrent
 from jaxlib.ipu.sram.first_fit import place
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile_passes.lifetimes import Interval
 
 # Up to this number, allocation groups are placed largest first, which mostly
 # leaves the smallest gaps. Beyond it, this number of allocation groups with the
@@ -133,17 +133,18 @@ def assign(
     return Addresses(packer.allocations, [group(rest, most)])
   rows = table.rows()
   groups: list[TileGroup] = []
+  needed = 0
   while True:
-    groups.append(group(rest, rows[:, rest].max(1).tolist()))
     fullest = int(np.where(rest, peaks, -1).argmax())
     below: Tiles = rest & (rows <= rows[:, fullest, None]).all(0)
-    if (
-      groups[-1].needed <= max((g.needed for g in groups[:-1]), default=0)
-      or len(groups) == _MOST_GROUPS
-      or (below == rest).all()
-    ):
-      return Addresses(packer.allocations, groups)
-    groups[-1] = group(below, table.on(fullest))
+    last = len(groups) + 1 == _MOST_GROUPS or bool((below == rest).all())
+    if last or peaks[fullest] <= needed:
+      # One group of all other tiles may need no more than the fullest one.
+      others = group(rest, rows[:, rest].max(1).tolist())
+      if last or others.needed <= needed:
+        return Addresses(packer.allocations, [*groups, others])
+    groups.append(group(below, table.on(fullest)))
+    needed = max(needed, groups[-1].needed)
     rest = rest & ~below
 
 
@@ -175,6 +176,7 @@ class _Packer:
     self._count = _MOST_SORTED_IF_TIGHT if thorough else _MOST_SORTED
     self._interleaved = interleaved
     self._wide = target.has_regions and any(u.wide for u in allocations)
+    self._concurrent: dict[tuple[int, ...], Concurrent] = {}
 
   def pack(
     self, tiles: Tiles, rows: list[int], code: int, bound: int
@@ -236,11 +238,7 @@ class _Packer:
     fixed = sum(sizes[n] + steps[n] for n in low if n < self._always)
     if lowest < begin or base + fixed > lowest:
       return addresses, limit + max(begin, base + fixed) - lowest
-    taken = [
-      (addresses[n], addresses[n] + sizes[n], self.allocations[n].intervals)
-      for n in high
-      if sizes[n]
-    ]
+    taken = {n: addresses[n] for n in high if sizes[n]}
     above, top = self._stack(low, sizes, steps, base, bound, taken)
     for n, a in zip(low, above, strict=True):
       addresses[n] = a
@@ -253,11 +251,13 @@ class _Packer:
     steps: list[int],
     base: int,
     bound: int,
-    taken: Sequence[tuple[int, int, list[Interval]]] = (),
+    taken: dict[int, int] | None = None,
   ) -> tuple[list[int], int]:
     """Addresses of some allocation groups from `base` on, and the end of the
     highest one. Several orders of placement are tried, until one keeps all
-    allocation groups below `bound`; if none does, the best is taken."""
+    allocation groups below `bound`; if none does, the best is taken. Those in
+    `taken` already have addresses."""
+    taken = taken or {}
     stay = [n for n in numbers if n < self._always]
     come = numbers[len(stay) :]
     addresses = []
@@ -265,20 +265,32 @@ class _Packer:
       base = -(-base // steps[n]) * steps[n]
       addresses.append(base)
       base += sizes[n]
-    lives = [self.allocations[n].intervals for n in come]
+    concurrent = self._together((*come, *taken))
     large = [sizes[n] for n in come]
-    lengths = [live[-1][1] - live[0][0] + 1 for live in lives]
+    lengths = [
+      last - first + 1
+      for first, last, _ in zip(concurrent.births, concurrent.deaths, come)
+    ]
     orders = [lengths]
     if len(come) <= self._count:
       orders = [large, lengths, list(map(operator.mul, lengths, large))]
     best: list[int] = []
     top = math.inf
     how = [steps[n] for n in come], base, self._count
+    beside = [(at, at + sizes[n]) for n, at in taken.items()]
     for order in orders:
-      found = place(lives, large, *how, order, taken)
+      found = place(concurrent, large, *how, order, beside)
       end = max(map(operator.add, found, large), default=base)
       if end < top:
         best, top = found, end
       if top <= bound:
         break
     return addresses + best, int(top)
+
+  def _together(self, numbers: tuple[int, ...]) -> Concurrent:
+    """The lifetimes of some allocation groups."""
+    found = self._concurrent.get(numbers)
+    if found is None:
+      lives = [self.allocations[n].intervals for n in numbers]
+      found = self._concurrent[numbers] = Concurrent(lives)
+    return found

@@ -13,38 +13,37 @@ import bisect
 import heapq
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from jaxlib.ipu.tile_passes.lifetimes import Interval, overlap
+from jaxlib.ipu.sram.concurrent import Concurrent
 
-# Begin and end address, first and last time, number, lifetime.
-_Placed = tuple[int, int, int, int, int, list[Interval]]
+# Begin and end address, number.
+_Placed = tuple[int, int, int]
 
 
 def place(
-  lives: Sequence[list[Interval]],
+  concurrent: Concurrent,
   sizes: Sequence[int],
   steps: Sequence[int],
   base: int,
   count: int,
   weights: Sequence[int],
-  taken: Iterable[tuple[int, int, list[Interval]]] = (),
+  taken: Sequence[tuple[int, int]] = (),
 ) -> list[int]:
   """Assigns an address to each piece.
 
   Args:
-    lives: the lifetime of each piece: closed intervals, ascending.
+    concurrent: the lifetimes of all pieces, those in `taken` last.
     sizes: the bytes of each piece.
     steps: the alignment of each piece; a divisor of its size.
     base: the lowest address.
     count: how many pieces are placed in the order of their weights; the others
       are placed in order of birth.
     weights: pieces of higher weight are placed first.
-    taken: pieces that are already placed: begin, end and lifetime.
+    taken: begin and end of further pieces, which are already placed.
   """
   addresses = [base] * len(sizes)
-  births = [live[0][0] for live in lives]
-  deaths = [live[-1][1] for live in lives]
+  births, deaths = concurrent.births, concurrent.deaths
   ranked = zip(
     map(operator.neg, weights),
     map(operator.neg, sizes),
@@ -53,28 +52,21 @@ def place(
   )
   order = [i for _, _, _, i in sorted(ranked) if sizes[i]]
   placed: list[_Placed] = sorted(
-    (low, high, live[0][0], live[-1][1], -1 - number, live)
-    for number, (low, high, live) in enumerate(taken)
+    (low, high, number) for number, (low, high) in enumerate(taken, len(sizes))
   )
   for i in order[:count]:
-    size, step, live = sizes[i], steps[i], lives[i]
-    first, last, single = births[i], deaths[i], len(live) == 1
+    size, step, together = sizes[i], steps[i], concurrent.of(i)
     at = -(-base // step) * step
-    for low, high, begin, end, _, other in placed:
+    for low, high, other in placed:
       if low - at >= size:
         break
-      if (
-        high > at
-        and begin <= last
-        and first <= end
-        and (single and len(other) == 1 or overlap(live, other))
-      ):
+      if high > at and together[other]:
         at = -(-high // step) * step
     addresses[i] = at
-    bisect.insort(placed, (at, at + size, first, last, i, live))
+    bisect.insort(placed, (at, at + size, i))
   if len(order) > count:
     rest = sorted((births[i], -sizes[i], i, deaths[i]) for i in order[count:])
-    _by_birth(rest, steps, placed, base, addresses)
+    _by_birth(rest, steps, placed, concurrent, base, addresses)
   return addresses
 
 
@@ -82,6 +74,7 @@ def _by_birth(
   order: list[tuple[int, int, int, int]],
   steps: Sequence[int],
   placed: list[_Placed],
+  concurrent: Concurrent,
   base: int,
   addresses: list[int],
 ) -> None:
@@ -90,8 +83,8 @@ def _by_birth(
   `order` has each piece's birth, negative size, number and death."""
   coming = [
     (begin, end, low, high)
-    for low, high, _, _, _, intervals in placed
-    for begin, end in intervals
+    for low, high, number in placed
+    for begin, end in concurrent.lives[number]
   ]
   coming.sort(reverse=True)
   free = _Free(base)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -95,9 +96,11 @@ class ArgumentCopy(Copy):
   def count_code(self, count: CodeCount) -> Participants:
     if self.within is None:
       return NOWHERE
-    for move in self.moves:
-      tiles = active(count.tensors[move.source].layout, count.target.num_tiles)
-      count.copies(tiles[: len(self.within)] & (self.within > 0))
+    copied = self.within > 0
+    layouts = Counter(count.tensors[m.source].layout for m in self.moves)
+    for layout, number in layouts.items():
+      tiles = active(layout, count.target.num_tiles)
+      count.copies(tiles[: len(copied)] & copied, number)
     return NOWHERE
 
 

@@ -249,9 +249,9 @@ class CodeCount:
     elif body.partitions:
       self._own += instructions * self._anywhere(body)
 
-  def copies(self, where: Mask) -> None:
-    """Counts a copy within each of some tiles."""
-    self._own[: len(where)] += COPY * where
+  def copies(self, where: Mask, number: int = 1) -> None:
+    """Counts copies within each of some tiles."""
+    self._own[: len(where)] += COPY * number * where
     self._copying[: len(where)] |= where
 
   def stream(self, numbers: Sequence[int], to_device: bool) -> Array:

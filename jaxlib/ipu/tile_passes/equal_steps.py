@@ -9,6 +9,7 @@ are accessed nowhere but in one sequence. All others have to be the same.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -37,7 +38,8 @@ class Place:
     kind: a number that equal steps have in common.
     tensors: that it accesses, nested steps included, in the order of
       `Step.renamed`.
-    written: those that it writes.
+    accessed: the tensor of each access.
+    written: the tensors that it writes.
     times: how often a run comes here; loops whose trip count data decide count
       once.
   """
@@ -46,6 +48,7 @@ class Place:
   index: int
   kind: int
   tensors: Sequence[int] = ()
+  accessed: Sequence[int] = ()
   written: frozenset[int] = frozenset()
   times: int = 1
 
@@ -102,18 +105,21 @@ class Places(list[Place]):
 
   def _place(self, region: Region, index: int) -> Place:
     step = region[index]
+    every = [*accesses([step])]
+    accessed = [a.tensor for a in every]
     if step.callee is not None:
       # All its calls access the same tensors.
-      inner = dict.fromkeys(a.tensor for a in accesses([step]))
-      return Place(region, index, self._kind(("call", step.callee)), [*inner])
+      kind, inner = self._kind(("call", step.callee)), dict.fromkeys(accessed)
+      return Place(region, index, kind, [*inner], accessed)
     numbers: dict[int, int] = {}
     plain = step.renamed(lambda n: numbers.setdefault(n, len(numbers)))
-    written = frozenset(a.tensor for a in accesses([step]) if a.written)
+    written = frozenset(a.tensor for a in every if a.written)
     roots = {self.tensors[n].root for n in numbers}
     key: Any = object()  # the first part of an assembled root is like no other
     if roots.isdisjoint(self._assembled):
       key = _plain(plain), tuple(self._signature(n, numbers) for n in numbers)
-    return Place(region, index, self._kind(key), [*numbers], written)
+    kind = self._kind(key)
+    return Place(region, index, kind, [*numbers], accessed, written)
 
   def _signature(self, number: int, numbers: dict[int, int]) -> Any:
     """What has to be the same of a tensor for steps to be equal. Roots that may
@@ -230,10 +236,10 @@ class _Match:
         self._renamed.add(n)
         for i in left:
           self._outside[i] += self._places.uses[self.names[i][n]]
-    for i in left:
-      place = self._places[self.begins[i] + offset]
-      for a in accesses([place.step]) if place.tensors else ():
-        if self._back[i].get(a.tensor) in self._renamed:
+    for i in left if self._renamed else ():
+      back = self._back[i]
+      for n in self._places[self.begins[i] + offset].accessed:
+        if back.get(n) in self._renamed:
           self._outside[i] -= 1
     return len(left) > 1
 
@@ -307,17 +313,26 @@ _BESIDE = frozenset(
 def _plain(value: Any) -> Any:
   """A step as a value that can be compared, without constants of register
   programs."""
+  kind = value.__class__
+  names = _compared(kind)
+  if names is not None:
+    return kind.__name__, *[_plain(getattr(value, name)) for name in names]
   if isinstance(value, Code):
     return value.abstract
-  if isinstance(value, Step) or type(value).__module__ == schema.__name__:
-    if dataclasses.is_dataclass(value):
-      return type(value).__name__, *(
-        _plain(getattr(value, f.name))
-        for f in dataclasses.fields(value)
-        if f.name not in _BESIDE
-      )
   if isinstance(value, Epilogue):
     return value.exchanges, value.words
   if isinstance(value, list | tuple):
-    return tuple(map(_plain, value))
+    return tuple([v if type(v) is int else _plain(v) for v in value])
   return value
+
+
+@functools.cache
+def _compared(kind: type) -> tuple[str, ...] | None:
+  """The fields of a step, or of a record of the wire format, that are compared;
+  None of other types."""
+  if not issubclass(kind, Step) and kind.__module__ != schema.__name__:
+    return None
+  if not dataclasses.is_dataclass(kind):
+    return None
+  names = (f.name for f in dataclasses.fields(kind))
+  return tuple(name for name in names if name not in _BESIDE)

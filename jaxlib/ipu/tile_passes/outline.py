@@ -41,7 +41,7 @@ from jaxlib.ipu.tile_passes.equal_steps import (
   equal_sequences,
   outside_functions,
 )
-from jaxlib.ipu.tile_passes.liveness import Timeline
+from jaxlib.ipu.tile_passes.lifetimes import lifetimes
 from jaxlib.ipu.tile_passes.repeats import repeats
 
 # The least that a function saves, bytes. [G]
@@ -67,6 +67,7 @@ def run(program: TileProgram) -> None:
     tile = int(excess.argmax())
     if excess[tile] <= 0 or not _Search(program, tile).outline(excess[tile]):
       break
+    program.analysis = None
   _empty_unused(program)
   program.analysis = None
 
@@ -100,8 +101,7 @@ class _Search:
     self._sizes: dict[int, int] = {}
     self._vertices: dict[int, int] = {}
     self._places = Places(program)
-    self._line = Timeline(program.steps, program.tensors, program.assembled)
-    self._line.analyse(program.results)
+    self._line = lifetimes(program).line
 
   def outline(self, excess: int) -> bool:
     """Outlines what saves most, until `excess` bytes are saved; returns whether
