@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_tiny.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -20,15 +23,36 @@ class DotKernel final : public Kernel {
       : lhs_(set.operands[0].view),
         rhs_(set.operands[1].view),
         result_(set.results[0].view),
+        tiny_(TinyProduct<T>::Make(product, native)),
         gemm_(product, native) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
+    if (tiny_) return RunTiny(memory.bases);
     gemm_.Run(lhs_.Data(memory), rhs_.Data(memory), result_.Data(memory),
               threads);
   }
 
+  bool Record(model::Tape& tape) const override {
+    if (!tiny_) return false;
+    static_cast<Tape&>(tape).Call(
+        [](const Step& step, const Frame& frame) {
+          static_cast<const DotKernel*>(PayloadOf<const void*>(step))
+              ->RunTiny(frame.bases);
+        },
+        this);
+    return true;
+  }
+
  private:
+  void RunTiny(char* const* bases) const {
+    const auto at = [bases](const View& view) {
+      return reinterpret_cast<T*>(bases[view.base] + view.offset);
+    };
+    tiny_->Run(at(lhs_), at(rhs_), at(result_));
+  }
+
   View lhs_, rhs_, result_;
+  const std::optional<TinyProduct<T>> tiny_;
   Gemm<T> gemm_;
 };
 
