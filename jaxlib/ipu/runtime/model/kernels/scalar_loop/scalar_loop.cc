@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
-#include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -38,7 +40,14 @@ StepFn FindCopy(uint32_t bytes) {
 
 void StoreItem(const Step& s, const Frame& f) {
   const auto convert = PayloadOf<ConvertFn>(s);
-  convert(f.slots[s.operands[0]], f.slots[s.d], 1);
+  convert(f.slots[s.operands[0]], f.slots[s.d], f.count);
+}
+
+template <typename T>
+void SpreadItem(const Step& s, const Frame& f) {
+  T bits;
+  std::memcpy(&bits, f.slots[s.operands[0]], sizeof bits);
+  std::fill_n(reinterpret_cast<T*>(f.slots[s.d]), f.count, bits);
 }
 
 // Runs the machine code, whose slots begin at d, on a 32-bit count of
@@ -59,8 +68,7 @@ TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand,
   return made;
 }
 
-// A CONVERT from a register type to itself, which the native compiler treats as
-// a move.
+// A CONVERT from a register type to itself, which is compiled as a move.
 program::Instruction Same(program::RegisterType type) {
   const auto from = static_cast<uint16_t>(type);
   return {program::Opcode::kConvert, type, {0, from, 0}, 0};
@@ -68,15 +76,46 @@ program::Instruction Same(program::RegisterType type) {
 
 TapeStep MakeCopy(uint32_t bytes, uint16_t d, uint16_t operand) {
   TapeStep made = MakeStep(FindCopy(bytes), d, operand);
-  if (bytes == 4) made.instruction = Same(program::RegisterType::kU32);
-  if (bytes == 8) made.instruction = Same(program::RegisterType::kU64);
+  if (bytes < 4) {
+    made.kind = TapeStep::kCopy;
+    made.dtype = bytes == 1 ? DType::kU8 : DType::kU16;
+    return made;
+  }
+  made.kind = TapeStep::kCompute;
+  const bool wide = bytes == 8;
+  made.instruction =
+      Same(wide ? program::RegisterType::kU64 : program::RegisterType::kU32);
   return made;
 }
 
-TapeStep MakeStore(DType dtype, uint16_t d, uint16_t operand) {
+// Copies `lanes` values of `width` bytes.
+TapeStep MakeMove(uint32_t width, uint8_t lanes, uint16_t d, uint16_t operand) {
+  if (lanes == 1) return MakeCopy(width, d, operand);
+  TapeStep made = MakeCopy(width, d, operand);
+  made.step.fn = CopyBlock;
+  made.step.payload = uint64_t{width};
+  made.lanes = lanes;
+  return made;
+}
+
+TapeStep MakeStore(DType dtype, uint32_t width, uint8_t lanes, uint16_t d,
+                   uint16_t operand) {
   TapeStep made = MakeStep(StoreItem, d, operand, FindStore(dtype));
-  made.instruction = Same(program::RegisterTypeOf(dtype));
-  made.stored = dtype;
+  made.kind = TapeStep::kStore;
+  made.dtype = dtype;
+  made.width = width;
+  made.lanes = lanes;
+  return made;
+}
+
+TapeStep MakeSpread(uint32_t width, uint8_t lanes, uint16_t d,
+                    uint16_t operand) {
+  const bool wide = width == 8;
+  TapeStep made =
+      MakeStep(wide ? SpreadItem<uint64_t> : SpreadItem<uint32_t>, d, operand);
+  made.kind = TapeStep::kSpread;
+  made.width = width;
+  made.lanes = lanes;
   return made;
 }
 
@@ -84,39 +123,66 @@ class Loop : public ScalarLoop {
  public:
   // If there is a predicate, the body includes the condition's steps at its
   // end.
-  Loop(Tape tape, std::vector<Step> condition, std::vector<Step> body,
+  Loop(Tape tape, std::vector<TapeStep> condition, std::vector<TapeStep> body,
        const Item* predicate)
       : tape_(std::move(tape)),
         condition_(std::move(condition)),
         body_(std::move(body)),
         tests_(predicate != nullptr),
-        predicate_(tests_ ? *predicate : Item{}) {}
+        predicate_(tests_ ? *predicate : Item{}),
+        code_(Compile()) {}
+
+  void Test(const Memory& memory) const override {
+    const Bound bound(*this, memory);
+    bound.Run(condition_);
+  }
 
   uint64_t Run(const Memory& memory, uint64_t most) const override {
-    char* slots[Tape::kMostSlots];
-    uint64_t cells[Tape::kMostSlots];
-    tape_.Bind(memory, slots, cells);
-    const Frame frame{slots, memory.bases, nullptr, 0, 1};
-    const auto run = [&frame](const std::vector<Step>& steps) {
-      for (const Step& step : steps) step.fn(step, frame);
-    };
-    if (!tests_) {
-      for (uint64_t i = 0; i < most; ++i) run(body_);
-      return most;
-    }
+    const Bound bound(*this, memory);
     const char* predicate = memory.bases[predicate_.base] + predicate_.offset;
-    run(condition_);
-    uint64_t trips = 0;
-    for (; *predicate; ++trips) run(body_);
-    return trips;
+    if (code_ != nullptr) {
+      const auto run = reinterpret_cast<LoopFn>(const_cast<void*>(code_.get()));
+      return run(bound.slots, bound.frames, predicate, most);
+    }
+    for (uint64_t trip = 1;; ++trip) {
+      bound.Run(body_);
+      if (trip == most || (tests_ && !*predicate)) return trip;
+    }
   }
 
  private:
+  // The tape in the memory of one run.
+  struct Bound {
+    Bound(const Loop& loop, const Memory& memory) {
+      loop.tape_.Bind(memory, slots, cells);
+      int64_t lanes = 1;
+      for (Frame& frame : frames) {
+        frame = {slots, memory.bases, nullptr, 0, lanes};
+        lanes *= 2;
+      }
+    }
+    void Run(const std::vector<TapeStep>& steps) const {
+      for (const TapeStep& made : steps) {
+        made.step.fn(made.step, frames[FrameOf(made.lanes)]);
+      }
+    }
+    char* slots[Tape::kMostSlots];
+    alignas(64) char cells[Tape::kMostSlots * Tape::kCellBytes];
+    Frame frames[5];
+  };
+
+  CodeHandle Compile() const {
+    const std::vector<uint8_t> code =
+        CompileLoop(body_, tape_.Places(), tests_);
+    return code.empty() ? nullptr : PlaceCode(code);
+  }
+
   const Tape tape_;
-  const std::vector<Step> condition_;
-  const std::vector<Step> body_;
+  const std::vector<TapeStep> condition_;
+  const std::vector<TapeStep> body_;
   const bool tests_;
   const Item predicate_;
+  const CodeHandle code_;  // null: the steps are called one after the other
 };
 
 }  // namespace
@@ -135,18 +201,10 @@ bool Tape::Overlap(const Item& a, const Item& b) const {
 // `producer` or by an output that is an unmodified operand.
 bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
                      size_t producer, uint16_t first, const Item& item) const {
-  for (const auto& [step, instruction, stored] : steps.subspan(producer + 1)) {
-    for (uint16_t operand : step.operands) {
+  for (const TapeStep& made : steps.subspan(producer + 1)) {
+    for (uint16_t operand : made.step.operands) {
       const Slot& slot = slots_[operand];
       if (slot.kind == Slot::kMemory && Overlap(slot.item, item)) return true;
-    }
-    for (const Source& source : plan.sources) {
-      const StridedIterator& iterator = source.iterator;
-      if (step.payload == Payload(&source) &&
-          Overlap({iterator.base(), iterator.offset(), iterator.item_size()},
-                  item)) {
-        return true;
-      }
     }
   }
   return std::any_of(
@@ -156,40 +214,97 @@ bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
       });
 }
 
-bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
-  if (slots_.size() + plan.num_slots + 2 * stores.size() > kMostSlots) {
-    return false;
-  }
+bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores,
+                    uint8_t lanes, std::span<const uint16_t> uniform) {
+  if (!HasRoom(SlotsOf(plan, stores.size()))) return false;
   const auto first = static_cast<uint16_t>(slots_.size());
   slots_.resize(first + plan.num_slots);
   AddConstants(plan, first + plan.offsets.size());
+  const auto is_uniform = [&](uint16_t slot) {
+    return std::find(uniform.begin(), uniform.end(), slot) != uniform.end();
+  };
+  // The lanes of each slot's value; 0: a constant, in as many as are read.
+  std::vector<uint8_t> lanes_of(plan.num_slots);
   for (const InPlace& operand : plan.in_place) {
+    const uint8_t n = is_uniform(operand.slot) ? 1 : lanes;
+    lanes_of[operand.slot] = n;
     slots_[first + operand.slot] = {
-        Slot::kMemory, {operand.base, operand.offset, operand.width}, nullptr};
+        Slot::kMemory,
+        {operand.base, operand.offset, operand.width * n},
+        nullptr};
   }
 
   std::vector<TapeStep> steps;
+  std::map<uint16_t, uint16_t> spread;
+  // The slot of a value in all lanes.
+  const auto in_lanes = [&](uint16_t slot, uint32_t width) -> uint16_t {
+    if (lanes == 1 || lanes_of[slot] != 1) return first + slot;
+    const auto [at, is_new] = spread.insert({slot, 0});
+    if (is_new) {
+      at->second = Add({});
+      steps.push_back(MakeSpread(width, lanes, at->second, first + slot));
+    }
+    return at->second;
+  };
   for (size_t k = 0; k < plan.one_steps.size(); ++k) {
-    TapeStep& made = steps.emplace_back(plan.one_steps[k]);
-    made.instruction = plan.one_instructions[k];
+    const Step& step = plan.one_steps[k];
+    const program::Instruction& i = plan.one_instructions[k];
+    TapeStep made{};
+    made.step = step;
     made.step.d += first;
-    for (uint16_t& operand : made.step.operands) operand += first;
+    if (step.fn == LoadDense) {
+      const Source& source = SourceOf(step);
+      const StridedIterator& from = source.iterator;
+      made.kind = TapeStep::kLoad;
+      made.lanes = is_uniform(step.d) ? 1 : lanes;
+      made.width = source.width;
+      made.dtype = source.dtype;
+      made.moved = source.moved;
+      const Item item{from.base(), from.offset(),
+                      from.item_size() * made.lanes};
+      made.step.operands[0] = Add({Slot::kMemory, item, nullptr});
+      made.step.operands[1] = made.step.operands[2] = made.step.operands[0];
+    } else if (i.op != kUnknown.op) {
+      made.kind = TapeStep::kCompute;
+      made.instruction = i;
+      const size_t count = i.operands().size();
+      uint8_t n = 0;
+      for (size_t j = 0; j < count; ++j) {
+        n = std::max(n, lanes_of[step.operands[j]]);
+      }
+      made.lanes = std::max<uint8_t>(n, 1);
+      for (size_t j = 0; j < 3; ++j) {
+        const uint16_t slot = step.operands[std::min(j, count - 1)];
+        made.step.operands[j] =
+            made.lanes == 1
+                ? first + slot
+                : in_lanes(slot, OperandBytes(i, std::min(j, count - 1)));
+      }
+    } else {  // an index, for instance
+      if (lanes > 1) return false;
+      for (uint16_t& operand : made.step.operands) operand += first;
+    }
+    lanes_of[step.d] = made.lanes;
+    steps.push_back(made);
   }
   // Values are written directly to their tensors, unless a tensor still has to
   // be read. A value that is several outputs is written directly to the first.
   std::vector<TapeStep> last;
   for (size_t j = 0; j < stores.size(); ++j) {
     const auto [to, dtype] = stores[j];
-    const auto value = static_cast<uint16_t>(first + plan.outputs[j].slot);
+    const Output& output = plan.outputs[j];
+    const uint32_t width = program::RegisterBytes(output.type);
+    const uint16_t value = in_lanes(output.slot, width);
     const auto producer =
         std::find_if(steps.begin(), steps.end(),
                      [value](const TapeStep& s) { return s.step.d == value; });
     const uint16_t target = Add({Slot::kMemory, to, nullptr});
     if (dtype != DType::kNone) {
-      last.push_back(MakeStore(dtype, target, value));
+      last.push_back(MakeStore(dtype, width, lanes, target, value));
     } else if (producer == steps.end() || slots_[value].kind == Slot::kMemory ||
                ReadLater(plan, steps, producer - steps.begin(), first, to)) {
-      last.push_back(MakeCopy(to.bytes, target, value));
+      last.push_back(lanes == 1 ? MakeCopy(to.bytes, target, value)
+                                : MakeMove(width, lanes, target, value));
     } else {
       slots_[value] = slots_[target];
     }
@@ -204,7 +319,8 @@ bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
     if (produced) continue;
     made.step.operands[0] = Add({});
     const uint32_t bytes = slots_[value].item.bytes;
-    steps.push_back(MakeCopy(bytes, made.step.operands[0], value));
+    steps.push_back(
+        MakeMove(bytes / lanes, lanes, made.step.operands[0], value));
   }
   steps_.insert(steps_.end(), steps.begin(), steps.end());
   steps_.insert(steps_.end(), last.begin(), last.end());
@@ -247,42 +363,39 @@ void Tape::Call(StepFn fn, const void* what) {
   steps_.push_back(MakeStep(fn, 0, 0, what));
 }
 
-// Returns nothing if two slots overlap partially or may share storage.
-std::optional<TapePlaces> Tape::Places() const {
+TapePlaces Tape::Places() const {
   TapePlaces places;
+  places.overlaps.resize(slots_.size());
   for (size_t k = 0; k < slots_.size(); ++k) {
     const Slot& slot = slots_[k];
-    auto same = static_cast<uint16_t>(k);
+    const auto number = static_cast<uint16_t>(k);
+    uint16_t same = number;
     for (size_t j = 0; j < k && slot.kind == Slot::kMemory; ++j) {
       const Slot& other = slots_[j];
-      if (other.kind != Slot::kMemory) continue;
-      if (slot.item == other.item) {
+      if (other.kind == Slot::kMemory && slot.item == other.item) {
         same = places.same[j];
         break;
       }
-      if (Overlap(slot.item, other.item)) return std::nullopt;
+    }
+    for (uint16_t j = 0; j < k && slot.kind == Slot::kMemory && same == k;
+         ++j) {
+      if (slots_[j].kind != Slot::kMemory || places.same[j] != j) continue;
+      if (!Overlap(slot.item, slots_[j].item)) continue;
+      places.overlaps[k].push_back(j);
+      places.overlaps[j].push_back(number);
     }
     places.same.push_back(same);
     places.in_memory.push_back(slot.kind == Slot::kMemory);
+    places.constant.push_back(slot.kind == Slot::kConstant);
   }
   return places;
 }
 
-std::vector<Step> Tape::TakeSteps() {
-  const std::vector<TapeStep> steps = std::exchange(steps_, {});
-  if (const auto places = Places()) {
-    return MakeNativeTape(steps, *places, code_);
-  }
-  std::vector<Step> plain;
-  for (const TapeStep& made : steps) plain.push_back(made.step);
-  return plain;
-}
-
-void Tape::Bind(const Memory& memory, char** slots, uint64_t* cells) const {
+void Tape::Bind(const Memory& memory, char** slots, char* cells) const {
   for (const Slot& slot : slots_) {
     switch (slot.kind) {
       case Slot::kCell:
-        *slots = reinterpret_cast<char*>(cells);
+        *slots = cells;
         break;
       case Slot::kConstant:
         *slots = const_cast<char*>(slot.constant);
@@ -292,7 +405,7 @@ void Tape::Bind(const Memory& memory, char** slots, uint64_t* cells) const {
         break;
     }
     ++slots;
-    ++cells;
+    cells += kCellBytes;
   }
 }
 
@@ -304,13 +417,12 @@ std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts) {
         [&tape](const Kernel* kernel) { return kernel->Record(tape); });
   };
   if (!record(parts.condition)) return nullptr;
-  std::vector<Step> condition = tape.TakeSteps();
+  std::vector<TapeStep> condition = tape.TakeSteps();
   const View* p = parts.predicate;
   if (!record(parts.body)) return nullptr;
-  // With the condition at the end of the body, one run of machine code can
-  // contain both.
+  // With the condition at the end of the body, one function contains both.
   if (p != nullptr && !record(parts.condition)) return nullptr;
-  std::vector<Step> body = tape.TakeSteps();
+  std::vector<TapeStep> body = tape.TakeSteps();
   const Item predicate = p ? Item{p->base, p->offset, 1} : Item{};
   return std::make_unique<Loop>(std::move(tape), std::move(condition),
                                 std::move(body), p ? &predicate : nullptr);
