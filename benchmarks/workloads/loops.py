@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from benchmarks.workload import jitted
 from jax import lax
 
-# XLA:CPU compiles a loop over a few scalars to one native loop, at some 10 ns
-# per iteration; a tile program pays for each compute set.
-SCALAR_LIMIT = 3.0
+# Loops over few elements, which are one native function on both sides, at some
+# 10 ns per iteration.
+SCALAR_LIMIT = 2.0
 
 
 def scalars(x, n):
@@ -77,6 +77,92 @@ def cheap_branches(x, n):
   return lax.fori_loop(0, n, step, x)
 
 
+def sum_and_branch(x, n):
+  def step(s):
+    i, x, total = s
+    x = lax.cond(total > 0, lambda x: x * 0.5 - 1, lambda x: x * 0.9 + 1, x)
+    return i + 1, x, x.sum()
+
+  return lax.while_loop(lambda s: s[0] < n, step, (jnp.int32(0), x, x.sum()))
+
+
+def linear_ode(a, x, n):
+  return lax.fori_loop(0, n, lambda i, x: x + 1e-3 * (a @ x), x)
+
+
+def power_iteration(a, x, n):
+  def step(i, x):
+    y = a @ x
+    return y / jnp.sqrt((y * y).sum())
+
+  return lax.fori_loop(0, n, step, x)
+
+
+def centred(x, n):
+  return lax.fori_loop(0, n, lambda i, x: (x - x.mean()) * 1.01 + 0.1, x)
+
+
+def hmm_forward(transitions, likelihoods):
+  """Log likelihood of a sequence under a hidden Markov model."""
+
+  def step(p, likelihood):
+    p = (p @ transitions) * likelihood
+    total = p.sum()
+    return p / total, jnp.log(total)
+
+  states = transitions.shape[0]
+  start = jnp.full(states, 1 / states)
+  return lax.scan(step, start, likelihoods)[1].sum()
+
+
+def kalman(f, q, r, xs):
+  """Estimates of a Kalman filter that observes the first state."""
+
+  def step(s, x):
+    mean, cov = f @ s[0], f @ s[1] @ f.T + q
+    gain = cov[:, 0] / (cov[0, 0] + r)
+    mean = mean + gain * (x - mean[0])
+    cov = cov - gain[:, None] * cov[0]
+    return (mean, cov), mean
+
+  states = f.shape[0]
+  return lax.scan(step, (jnp.zeros(states), jnp.eye(states)), xs)[1]
+
+
+def tanh_recurrence(x, n):
+  return lax.fori_loop(0, n, lambda i, x: jnp.tanh(1.1 * x + 0.1), x)
+
+
+def metropolis(x, steps, thresholds):
+  """Random-walk Metropolis of a normal distribution, from given randomness."""
+
+  def density(x):
+    return -0.5 * (x * x).sum()
+
+  def step(s, random):
+    x, now = s
+    change, threshold = random
+    there = x + 0.5 * change
+    then = density(there)
+    accept = threshold < then - now
+    s = jnp.where(accept, there, x), jnp.where(accept, then, now)
+    return s, s[0]
+
+  return lax.scan(step, (x, density(x)), (steps, thresholds))[1]
+
+
+def lstm(xs, w, u):
+  def cell(s, x):
+    h, c = s
+    i, f, g, o = jnp.split(x @ w + h @ u, 4, axis=-1)
+    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    h = jax.nn.sigmoid(o) * jnp.tanh(c)
+    return (h, c), h
+
+  zeros = jnp.zeros((xs.shape[1], u.shape[0]))
+  return lax.scan(cell, (zeros, zeros), xs)[1]
+
+
 def scan(xs, w):
   def cell(h, x):
     h = jnp.tanh(h @ w + x)
@@ -99,6 +185,57 @@ def sequence(length: int, batch: int, width: int):
   return make
 
 
+def matrix_and_vector(n: int, trips: int):
+  def make():
+    a = np.random.default_rng(0).normal(0, 1, (n, n))
+    # A symmetric matrix: its power iteration converges.
+    return [np.float32(a + a.T), np.ones(n, np.float32), np.int32(trips)]
+
+  return make
+
+
+def hidden_states(states: int, length: int):
+  def make():
+    rng = np.random.default_rng(0)
+    transitions = rng.uniform(0.1, 1, (states, states))
+    transitions /= transitions.sum(1, keepdims=True)
+    likelihoods = rng.uniform(0.1, 1, (length, states))
+    return [np.float32(transitions), np.float32(likelihoods)]
+
+  return make
+
+
+def observations(states: int, length: int):
+  def make():
+    f = np.eye(states) + 0.1 * np.eye(states, k=1)
+    q = 0.01 * np.eye(states)
+    xs = np.random.default_rng(0).normal(0, 1, length).cumsum()
+    return [np.float32(f), np.float32(q), np.float32(0.5), np.float32(xs)]
+
+  return make
+
+
+def walk(parameters: int, length: int):
+  def make():
+    rng = np.random.default_rng(0)
+    steps = rng.normal(0, 1, (length, parameters))
+    thresholds = np.log(rng.uniform(0.01, 1, length))
+    start = np.zeros(parameters, np.float32)
+    return [start, np.float32(steps), np.float32(thresholds)]
+
+  return make
+
+
+def gated(length: int, batch: int, width: int):
+  def make():
+    rng = np.random.default_rng(0)
+    xs = rng.normal(0, 0.5, (length, batch, width))
+    w, u = rng.normal(0, width**-0.5, (2, width, 4 * width))
+    return [np.float32(xs), np.float32(w), np.float32(u)]
+
+  return make
+
+
 def state(n: int, *shape: int):
   return lambda: [np.full(shape, 2, np.float32), np.int32(n)]
 
@@ -117,6 +254,25 @@ WORKLOADS = [
   jitted("loops", "cond in a loop, 256, 300 trips", branches, state(300, 256)),
   jitted("loops", "cond in a loop, 8, 1000 trips", cheap_branches,
          state(1000, 8), limit=SCALAR_LIMIT),
+  jitted("loops", "cond and sum, 8, 1000 trips", sum_and_branch,
+         state(1000, 8), limit=SCALAR_LIMIT, tolerance=1e-3),
+  jitted("loops", "linear ODE, 3x3, 1000 trips", linear_ode,
+         matrix_and_vector(3, 1000), limit=SCALAR_LIMIT, tolerance=1e-3),
+  jitted("loops", "power iteration, 8x8, 1000 trips", power_iteration,
+         matrix_and_vector(8, 1000), limit=SCALAR_LIMIT, tolerance=1e-3),
+  jitted("loops", "x - mean(x), 8, 1000 trips", centred, state(1000, 8),
+         limit=SCALAR_LIMIT, tolerance=1e-3),
+  jitted("loops", "tanh of a scalar, 10000 trips", tanh_recurrence,
+         state(10_000)),
+  jitted("loops", "scalar recurrence, 10000 trips", recurrence,
+         state(10_000), limit=SCALAR_LIMIT),
+  jitted("scan", "HMM, 16 states, 1000 steps", hmm_forward,
+         hidden_states(16, 1000), tolerance=1e-3),
+  jitted("scan", "Kalman filter, 4 states, 1000 steps", kalman,
+         observations(4, 1000), tolerance=1e-3),
+  jitted("scan", "Metropolis, 4 parameters, 1000 steps", metropolis,
+         walk(4, 1000), tolerance=1e-3),
+  jitted("scan", "LSTM, 64 steps, 8x32", lstm, gated(64, 8, 32)),
   jitted("scan", "RNN, 64 steps, 8x32", scan, sequence(64, 8, 32)),
   jitted("scan", "RNN, 32 steps, 32x128", scan, sequence(32, 32, 128)),
   jitted("scan", "gradient, 64 steps, 8x32", scan_gradient,

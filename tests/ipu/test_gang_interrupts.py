@@ -31,11 +31,9 @@ print_sum = lambda: print(psum(x))
 # Would take years, or many seconds in machine code.
 FOREVER = """
 trips = 10**18 if jax.config.jax_enable_x64 else 2**31 - 1
-f = on_each(
-  lambda x: lax.fori_loop(
-    0, trips, lambda _, y: BODY, x
-  )
-)
+counted = lambda x: lax.fori_loop(0, trips, lambda _, y: BODY, x)
+tested = lambda x: lax.while_loop(lambda y: y[0] >= 0, lambda y: BODY, x)
+f = on_each(LOOP)
 compiled = f.lower(x).compile()
 y = compiled(x)
 say_soon()
@@ -46,17 +44,19 @@ wait_for(y)
 
 
 @pytest.mark.parametrize(
-  "body",
+  "loop, body",
   [
-    "jnp.sort(y @ jnp.ones((1, 1), y.dtype)) * lax.pmax(y, 'i')",
-    "jnp.sort(jnp.arange(100, dtype=y.dtype) * y)[-1:]",
-    "y * 0.5 + 1",
+    ("counted", "jnp.sort(y @ jnp.ones((1, 1), y.dtype)) * lax.pmax(y, 'i')"),
+    ("counted", "jnp.sort(jnp.arange(100, dtype=y.dtype) * y)[-1:]"),
+    ("counted", "y * 0.5 + 1"),
+    ("tested", "y * 0.5 + 1"),
   ],
-  ids=["collectives", "no collectives", "in machine code"],
+  ids=["collectives", "no collectives", "in machine code", "while loop"],
 )
-def test_a_long_run_ends(body):
+def test_a_long_run_ends(loop, body):
   out = plugin_test_util.interrupted(
-    GANG + FOREVER.replace("BODY", body), JAX_IPU_DEVICE_COUNT="4"
+    GANG + FOREVER.replace("BODY", body).replace("LOOP", loop),
+    JAX_IPU_DEVICE_COUNT="4",
   )
   assert "interrupted\n[4. 4. 4. 4.]\n" in out
   assert "CANCELLED: Ctrl-C while devices ran a program together" in out

@@ -10,26 +10,82 @@
 #include "jaxlib/ipu/runtime/model/kernels/reduce/general_reduce.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_worker.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+// Reductions of no more than this run on one thread and are recorded; guesses.
+constexpr int64_t kFewTotals = 64;
+constexpr double kFewNanoseconds = 1000;
+
 // Divides a reduction among threads: the totals if there are enough of them,
 // otherwise also the elements of each total.
 class ReduceKernel final : public Kernel {
  public:
-  explicit ReduceKernel(ReducePlan plan) : plan_(std::move(plan)) {}
+  explicit ReduceKernel(ReducePlan plan)
+      : plan_(std::move(plan)), is_one_part_(IsOnePart(plan_)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override;
 
+  bool Record(model::Tape& tape) const override {
+    if (!is_one_part_) return false;
+    if (RecordSum(static_cast<Tape&>(tape))) return true;
+    static_cast<Tape&>(tape).Call(
+        [](const Step& step, const Frame& frame) {
+          static_cast<const ReduceKernel*>(PayloadOf<const void*>(step))
+              ->RunOnePart(Memory{frame.bases});
+        },
+        this);
+    return true;
+  }
+
  private:
+  // Whether one call of the fold, on one thread, is all there is to do.
+  static bool IsOnePart(const ReducePlan& plan) {
+    const int64_t totals = plan.x.extent;
+    const double elements = static_cast<double>(totals) * plan.reduced;
+    return plan.places.empty() && totals > 0 && totals <= kFewTotals &&
+           plan.outer.kept_size() == 1 &&
+           plan.nanoseconds * elements < kFewNanoseconds;
+  }
+  // Records a sum of adjacent elements as one.
+  bool RecordSum(Tape& tape) const {
+    const View &from = plan_.source, &to = plan_.results[0];
+    if (plan_.program || !plan_.by_rows || plan_.x.extent != 1 ||
+        plan_.reduced != plan_.y.extent || from.dtype != to.dtype) {
+      return false;
+    }
+    constexpr auto kSum = program::ReduceKind::kSum;
+    const bool squares = plan_.fold == FoldOfSquares(from.dtype, kSum);
+    const Fold* const plain = from.dtype == DType::kF32   ? FoldOf<float>(kSum)
+                              : from.dtype == DType::kF64 ? FoldOf<double>(kSum)
+                              : from.item_size == 4 ? FoldOf<uint32_t>(kSum)
+                                                    : FoldOf<uint64_t>(kSum);
+    if (!squares && plan_.fold != plain) return false;
+    const int64_t bytes = plan_.reduced * from.item_size;
+    return tape.Sum({from.base, from.offset, static_cast<uint32_t>(bytes)},
+                    from.dtype, squares, {to.base, to.offset, to.item_size});
+  }
+  void RunOnePart(const Memory& memory) const {
+    const ReducePart part = {.outer = 0,
+                             .begin = 0,
+                             .end = plan_.x.extent,
+                             .first = 0,
+                             .last = plan_.reduced};
+    alignas(64) char totals[kFewTotals * kMostTotalSize];
+    Start(part.end, totals);
+    ReduceWorker(plan_, memory).Fold(part, totals);
+    Finish(totals, part, memory);
+  }
   void Start(int64_t n, char* totals) const;
   void Finish(const char* totals, const ReducePart& part,
               const Memory& memory) const;
   void RunWindows(const Memory& memory, ThreadPool& threads) const;
 
   const ReducePlan plan_;
+  const bool is_one_part_;
 };
 
 void ReduceKernel::Start(int64_t n, char* totals) const {
@@ -88,6 +144,7 @@ void ReduceKernel::RunWindows(const Memory& memory, ThreadPool& threads) const {
 }
 
 void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
+  if (is_one_part_) return RunOnePart(memory);
   if (!plan_.places.empty()) return RunWindows(memory, threads);
   // Totals of at most 16 KiB, which is half of a first-level cache; a guess.
   constexpr int64_t kMostX = 1024, kUnit = 16;

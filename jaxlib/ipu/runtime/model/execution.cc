@@ -52,7 +52,7 @@ StatusOr<const Collective*> Execution::Resume() {
         IPU_RETURN_IF_ERROR(EnterRepeat(i));
         break;
       case Instruction::Op::kWhile:
-        EnterWhile(i);
+        IPU_RETURN_IF_ERROR(EnterWhile(i));
         break;
       case Instruction::Op::kSwitch:
         Add(i.cost);
@@ -93,17 +93,27 @@ Status Execution::EnterRepeat(const Instruction& i) {
   return Status();
 }
 
-void Execution::EnterWhile(const Instruction& i) {
+Status Execution::EnterWhile(const Instruction& i) {
   const Block& condition = BlockAt(i.target);
   if (i.loop == nullptr) {
     frames_.push_back({&condition, &i, 0, 0, /*tests=*/true});
-    return;
+    return Status();
   }
-  const uint64_t trips = i.loop->Run(memory_, 0);
+  uint64_t trips = 0;
+  i.loop->Test(memory_);
+  while (Holds(i)) {
+    trips += i.loop->Run(memory_, kTripsBetweenChecks);
+    IPU_RETURN_IF_ERROR(CheckInterrupt());
+  }
   Add(condition.cost, trips + 1);
   Add(i.cost, trips + 1);
   Add(BlockAt(i.target + 1).cost, trips);
   counters_.trips[i.number] += trips;
+  return Status();
+}
+
+bool Execution::Holds(const Instruction& loop) const {
+  return memory_.bases[loop.base][loop.offset] != 0;
 }
 
 // Goes on to the block's next iteration, or behind it.
@@ -117,8 +127,7 @@ void Execution::EndBlock() {
   } else if (of != nullptr && of->op == Instruction::Op::kWhile) {
     if (frame.tests) Add(of->cost);
     if (!frame.tests) ++counters_.trips[of->number];
-    const char* predicate = memory_.bases[of->base] + of->offset;
-    if (!frame.tests || *predicate) {
+    if (!frame.tests || Holds(*of)) {
       frame.tests = !frame.tests;
       frame.block = &BlockAt(of->target + (frame.tests ? 0 : 1));
       return;

@@ -48,7 +48,8 @@ class Execution {
   template <typename Call>
   Status RunOnHost(const Instruction& i, const Call& call);
   Status EnterRepeat(const Instruction& i);
-  void EnterWhile(const Instruction& i);
+  Status EnterWhile(const Instruction& i);
+  bool Holds(const Instruction& loop) const;  // the condition of a kWhile
   void EndBlock();
   uint32_t Selected(const Instruction& i);
   void Add(const Counters& cost, uint64_t times = 1);

@@ -98,9 +98,11 @@ class Kernel {
 class ScalarLoop {
  public:
   virtual ~ScalarLoop() = default;
-  // Iterates while the loop's condition holds, or `count` times if it has none.
-  // Returns the number of iterations.
-  virtual uint64_t Run(const Memory& memory, uint64_t count) const = 0;
+  // Evaluates the condition before the first iteration, if there is one.
+  virtual void Test(const Memory& memory) const = 0;
+  // Runs `most` > 0 iterations, or up to and including the one after which the
+  // condition no longer holds. Returns their number.
+  virtual uint64_t Run(const Memory& memory, uint64_t most) const = 0;
 };
 
 using KernelOr = StatusOr<std::unique_ptr<Kernel>>;

@@ -1,15 +1,21 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/evaluate/prepared.h"
-#include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Programs of more elements use vectors, of which these are the shortest; a
-// guess.
-constexpr int64_t kMostElements = 4;
+// Programs of more elements run block by block. A guess: up to this many, a
+// tape has a step for each vector of them.
+constexpr int64_t kMostElements = 64;
+
+// Fewer elements are recorded one by one: no vector is that short.
+constexpr int64_t kShortest = 4;
+
+// More than these vectors take longer than what they save. A guess.
+constexpr size_t kMostParts = 8;
 
 int64_t SizeOf(const std::vector<int64_t>& shape) {
   int64_t size = 1;
@@ -34,6 +40,14 @@ class FewElements final : public Evaluator {
   }
 
  private:
+  // The program for the elements from `begin` on, as many as it has lanes.
+  struct Part {
+    RegisterProgram program;
+    std::vector<Operand> results;
+    uint8_t lanes;
+    std::vector<uint16_t> uniform;  // see Tape::Evaluate
+  };
+
   // The tensors restricted to the element at a flat index.
   std::vector<Operand> At(std::vector<Operand> tensors, int64_t index) const {
     const std::vector<int64_t>& shape = evaluation_.shape;
@@ -45,29 +59,107 @@ class FewElements final : public Evaluator {
     return tensors;
   }
 
-  bool RecordElements(Tape& tape) const {
-    const std::vector<int64_t> one(evaluation_.shape.size(), 1);
-    std::vector<RegisterProgram> programs;
-    size_t slots = 0;
-    for (int64_t i = 0; i < size(); ++i) {
-      const std::vector<Operand> to = At(evaluation_.results, i);
-      auto program = RegisterProgram::Make(evaluation_.code, one,
-                                           At(evaluation_.operands, i), &to);
-      if (!program.ok()) return false;
-      slots += program->plan().num_slots + 2 * to.size();
-      programs.push_back(std::move(*program));
+  // The distance in bytes of consecutive elements [begin, begin + n) of each
+  // tensor; nothing if any is neither 0 nor that of adjacent elements.
+  std::optional<std::vector<int64_t>> Distances(
+      const std::vector<Operand>& tensors, int64_t begin, int64_t n) const {
+    const std::vector<Operand> first = At(tensors, begin);
+    const std::vector<Operand> second = At(tensors, begin + 1);
+    std::vector<int64_t> distances;
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      const int64_t bytes = second[k].view.offset - first[k].view.offset;
+      if (bytes != 0 && bytes != first[k].view.item_size) return std::nullopt;
+      distances.push_back(bytes);
     }
-    if (!tape.HasRoom(slots)) return false;
-    for (int64_t i = 0; i < size(); ++i) {
-      std::vector<ItemStore> stores;
-      for (const Operand& to : At(evaluation_.results, i)) {
-        const bool as_is = programs[i].stores_elements(stores.size()) ||
-                           FindStore(to.view.dtype) == nullptr;
-        stores.push_back({{to.view.base, to.view.offset, to.view.item_size},
-                          as_is ? DType::kNone : to.view.dtype});
+    for (int64_t i = 2; i < n; ++i) {
+      const std::vector<Operand> next = At(tensors, begin + i);
+      for (size_t k = 0; k < tensors.size(); ++k) {
+        if (next[k].view.offset - first[k].view.offset != i * distances[k]) {
+          return std::nullopt;
+        }
       }
-      tape.Evaluate(programs[i].plan(), stores);
-      tape.Keep(std::move(programs[i]));
+    }
+    return distances;
+  }
+
+  // How many of the elements from `begin` on a vector can have.
+  uint8_t LanesAt(int64_t begin) const {
+    if (size() < kShortest) return 1;
+    const auto& code = evaluation_.code.code;
+    const bool wide = std::any_of(code.begin(), code.end(), [](const auto& i) {
+      return std::max(program::RegisterBytes(i.type),
+                      program::RegisterBytes(program::ResultType(i))) == 8;
+    });
+    const bool has_index = std::any_of(
+        code.begin(), code.end(),
+        [](const auto& i) { return i.op == program::Opcode::kIota; });
+    if (has_index) return 1;
+    for (int n = wide ? kLanes<uint64_t> : kLanes<uint32_t>; n >= kShortest;
+         n /= 2) {
+      if (begin + n > size()) continue;
+      const auto to = Distances(evaluation_.results, begin, n);
+      if (!to || std::count(to->begin(), to->end(), 0) > 0) continue;
+      if (Distances(evaluation_.operands, begin, n)) {
+        return static_cast<uint8_t>(n);
+      }
+    }
+    return 1;
+  }
+
+  // The slots of loads that are at the same place for the next element.
+  static std::vector<uint16_t> Uniform(const Plan& plan, const Plan& next) {
+    std::vector<uint16_t> slots;
+    for (size_t k = 0; k < plan.in_place.size(); ++k) {
+      if (plan.in_place[k].offset == next.in_place[k].offset) {
+        slots.push_back(plan.in_place[k].slot);
+      }
+    }
+    for (size_t k = 0; k < plan.one_steps.size(); ++k) {
+      const Step& step = plan.one_steps[k];
+      if (step.fn != LoadDense) continue;
+      if (SourceOf(step).iterator.offset() ==
+          SourceOf(next.one_steps[k]).iterator.offset()) {
+        slots.push_back(step.d);
+      }
+    }
+    return slots;
+  }
+
+  StatusOr<RegisterProgram> ProgramAt(int64_t index) const {
+    const std::vector<int64_t> one(evaluation_.shape.size(), 1);
+    const std::vector<Operand> to = At(evaluation_.results, index);
+    return RegisterProgram::Make(evaluation_.code, one,
+                                 At(evaluation_.operands, index), &to);
+  }
+
+  bool RecordElements(Tape& tape) const {
+    std::vector<Part> parts;
+    size_t slots = 0;
+    for (int64_t i = 0; i < size(); i += parts.back().lanes) {
+      const uint8_t lanes = LanesAt(i);
+      auto program = ProgramAt(i);
+      if (!program.ok()) return false;
+      Part part{std::move(*program), At(evaluation_.results, i), lanes, {}};
+      if (lanes > 1) {
+        const auto next = ProgramAt(i + 1);
+        if (!next.ok()) return false;
+        part.uniform = Uniform(part.program.plan(), next->plan());
+      }
+      slots += Tape::SlotsOf(part.program.plan(), part.results.size());
+      parts.push_back(std::move(part));
+      if (parts.size() > kMostParts || !tape.HasRoom(slots)) return false;
+    }
+    for (Part& part : parts) {
+      std::vector<ItemStore> stores;
+      for (const Operand& to : part.results) {
+        const bool as_is = part.program.stores_elements(stores.size()) ||
+                           FindStore(to.view.dtype) == nullptr;
+        stores.push_back(
+            {{to.view.base, to.view.offset, to.view.item_size * part.lanes},
+             as_is ? DType::kNone : to.view.dtype});
+      }
+      tape.Evaluate(part.program.plan(), stores, part.lanes, part.uniform);
+      tape.Keep(std::move(part.program));
     }
     return true;
   }
@@ -78,15 +170,8 @@ class FewElements final : public Evaluator {
 
 }  // namespace
 
-// Every instruction must be one or a few machine instructions.
 bool AreFewElements(const Evaluation& evaluation) {
-  const auto& code = evaluation.code.code;
-  return SizeOf(evaluation.shape) <= kMostElements &&
-         std::all_of(code.begin(), code.end(),
-                     [](const program::Instruction& i) {
-                       return i.op == program::Opcode::kLoad ||
-                              i.op == program::Opcode::kConst || IsNative(i);
-                     });
+  return SizeOf(evaluation.shape) <= kMostElements;
 }
 
 std::unique_ptr<const Evaluator> MakeFewElements(

@@ -87,10 +87,10 @@ std::unique_ptr<const Evaluator> MakeOneCall(Prepared prepared);
 // Blocks of elements, whose steps are functions or machine code.
 std::unique_ptr<const Evaluator> MakeBlocks(Prepared prepared);
 
-// A few elements, which are recorded on a tape as several programs of one
-// element. Values then stay in registers between this program and those that
-// slice and stack them, whereas a vector load would wait for the stores of its
-// elements. Runs as `whole` does.
+// A few elements, which are recorded on a tape as vectors or, if they are fewer
+// than a vector has, as several programs of one element. Values then stay in
+// registers between this program and those that slice and stack them, whereas a
+// vector load would wait for the stores of its elements. Runs as `whole` does.
 bool AreFewElements(const Evaluation& evaluation);
 std::unique_ptr<const Evaluator> MakeFewElements(
     Evaluation evaluation, std::unique_ptr<const Evaluator> whole);

@@ -7,6 +7,8 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -62,12 +64,14 @@ class VectorEmitter {
   }
   // The same for loop-invariant values, which code for fewer lanes reads too.
   Lanes Whole(uint32_t width) const {
-    return {most_lanes_ * static_cast<int>(width)};
+    return {std::min(most_lanes_ * static_cast<int>(width), kVectorBytes)};
   }
 
   int NewRegister();
   void Free(int reg) { used_ &= ~(uint32_t{1} << reg); }
   void FreeAll() { used_ = masks_used_ = 0; }
+  // How many registers NewRegister can still give.
+  int left() const { return top_ - std::popcount(used_); }
   // A register for a loop-invariant value; -1 if none is left.
   int NewHoisted();
   // A vector with a number in all lanes, of 1, 2, 4 or 8 bytes.
@@ -91,9 +95,20 @@ class VectorEmitter {
   // selects such lanes.
   void Blend(uint32_t width, Mask mask, int d, int no, int yes);
 
+  // First lane of d <- the sum of all lanes of a, which fill 16 or 32 bytes, by
+  // halves, and a last 0, as MonoidFold adds them.
+  void AddLanes(program::RegisterType type, int d, int a);
+
   // Shifts by an immediate, of 2, 4 or 8 bytes; arithmetic ones not of 8.
   void Shift(int which, uint32_t width, int d, int a, int by);
   void Copy(int d, int a) { OpI(x86::kMove, 4, d, 0, a); }
+  // d <- the first lane of a, of 4 or 8 bytes, in all lanes
+  void Spread(uint32_t width, int d, int a) {
+    const VectorOp op = width == 8
+                            ? x86::Wide(x86::kBroadcastLowWide, IPU_AVX512)
+                            : x86::kBroadcastLow;
+    body_.Vector(op, Of(width), d, 0, a);
+  }
   // d <- the low `bytes` of each 4-byte lane, 1 or 2, next to each other
   void Cut(int bytes, int d, int a);
   // d <- the low byte of each 2-byte lane (AVX2)

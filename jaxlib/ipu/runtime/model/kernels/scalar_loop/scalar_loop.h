@@ -1,22 +1,20 @@
-// Loops over single elements: counters, scalar recurrences, searches, and
-// windows that move from iteration to iteration.
+// Loops over few elements: counters, recurrences, searches, and windows that
+// move from iteration to iteration.
 //
 // An iteration of such a loop is a handful of operations, so setting up each
 // kernel would dominate its time. Instead, every kernel of the loop records its
 // steps once on a tape, whose slots are bound to memory for all iterations, and
-// runs of steps are compiled to machine code where possible.
+// the tape is compiled to one function, the loop included (loop_code.cc).
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_SCALAR_LOOP_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
@@ -41,16 +39,32 @@ struct ItemStore {
 
 class Tape : public model::Tape {
  public:
-  // A limit: slots and cells are on the stack, 4 KiB of each.
+  // A limit: slots and cells are on the stack, 4 and 32 KiB of them.
   static constexpr size_t kMostSlots = 512;
+  // A cell is the place of a value between two steps: one vector.
+  static constexpr size_t kCellBytes = 64;
 
   // `storage` is as in model/parallel_copy.h.
   explicit Tape(std::span<const uint32_t> storage) : storage_(storage) {}
 
   // Each of these appends the work of a kernel. They return false if the tape
   // has too few slots left.
-  bool Evaluate(const Plan& plan, std::span<const ItemStore> stores);
+  bool Evaluate(const Plan& plan, std::span<const ItemStore> stores) {
+    return Evaluate(plan, stores, 1, {});
+  }
+  // Evaluates a plan of one element for `lanes` consecutive ones. `uniform` has
+  // the slots of the plan's operands that are the same for all of them.
+  bool Evaluate(const Plan& plan, std::span<const ItemStore> stores,
+                uint8_t lanes, std::span<const uint16_t> uniform);
   bool Copy(Item from, Item to);
+  // The sum of adjacent elements, or of their squares, as MonoidFold computes
+  // it. Their type has to be a register type. Also false if they are not as
+  // many as a vector, or a half of one, has.
+  bool Sum(Item from, DType dtype, bool squares, Item to);
+  // The sum of the products of pairs of elements, one after the other. Their
+  // type has to be a register type.
+  bool SumOfProducts(DType dtype, std::span<const std::pair<Item, Item>> pairs,
+                     Item to);
   // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
@@ -60,16 +74,22 @@ class Tape : public model::Tape {
 
   // Keeps alive a program whose plan was recorded.
   void Keep(RegisterProgram program) { kept_.push_back(std::move(program)); }
+  // The most slots that an evaluation takes: each value may be spread over the
+  // lanes, and each load and store has one of its own.
+  static size_t SlotsOf(const Plan& plan, size_t num_stores) {
+    return 2 * plan.num_slots + plan.sources.size() + 3 * num_stores;
+  }
   // Whether the tape has this many slots left.
   bool HasRoom(size_t slots) const {
     return slots_.size() + slots <= kMostSlots;
   }
 
-  // Points `slots` at memory and `cells`, which have kMostSlots elements each.
-  void Bind(const Memory& memory, char** slots, uint64_t* cells) const;
+  // Points `slots` at memory and `cells`, of which there are kMostSlots.
+  void Bind(const Memory& memory, char** slots, char* cells) const;
 
   // Returns and removes the steps recorded so far.
-  std::vector<Step> TakeSteps();
+  std::vector<TapeStep> TakeSteps() { return std::exchange(steps_, {}); }
+  TapePlaces Places() const;
 
  private:
   struct Slot {
@@ -80,16 +100,16 @@ class Tape : public model::Tape {
   };
 
   uint16_t Add(Slot slot);
+  void Compute(const program::Instruction& instruction,
+               std::span<const uint16_t> operands, uint16_t d, uint8_t lanes);
   void AddConstants(const Plan& plan, size_t at);
   bool Overlap(const Item& a, const Item& b) const;
   bool ReadLater(const Plan& plan, std::span<const TapeStep> steps,
                  size_t producer, uint16_t first, const Item& item) const;
-  std::optional<TapePlaces> Places() const;
 
   std::span<const uint32_t> storage_;
   std::vector<Slot> slots_;
   std::vector<TapeStep> steps_;
-  std::vector<CodeHandle> code_;
   std::vector<RegisterProgram> kept_;
 };
 

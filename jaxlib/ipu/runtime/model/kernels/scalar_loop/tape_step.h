@@ -1,13 +1,13 @@
-// A step on the tape of a loop over single elements.
+// A step on the tape of a loop over few elements.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_TAPE_STEP_H_
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "jaxlib/ipu/runtime/model/code_memory.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
@@ -15,24 +15,47 @@
 namespace ipu::model::IPU_SIMD_NS {
 
 struct TapeStep {
+  enum Kind : uint8_t {
+    kCompute,  // `instruction`
+    kLoad,     // elements of another type than they have in a register
+    kSpread,   // one value to all lanes
+    kSum,      // of all lanes, of the type of `instruction`, to one value
+    kStore,    // as elements of another type
+    kCopy,     // of an element of 1 or 2 bytes, kU8 or kU16
+    kOpaque,   // a call of `step.fn`, which may access all memory
+  };
   Step step;
   program::Instruction instruction = kUnknown;
-  // For a CONVERT, the element type that it stores; kNone for register values.
-  DType stored = DType::kNone;
+  Kind kind = kOpaque;
+  uint8_t lanes = 1;   // a power of two, at most a vector
+  uint32_t width = 4;  // kLoad, kSpread, kSum, kStore: bytes in a register
+  DType dtype = DType::kNone;  // kLoad, kStore, kCopy: of the elements
+  bool moved = true;           // kLoad: as in Source
 };
+
+// The frame of a step: frames[FrameOf(step.lanes)].
+inline int FrameOf(uint32_t lanes) { return std::countr_zero(lanes); }
 
 // The locations of a tape's slots.
 struct TapePlaces {
   // The first slot with the same location as each slot.
   std::vector<uint16_t> same;
-  std::vector<bool> in_memory;
+  // Whether it is a tensor's, and so outlives an iteration; whether it is a
+  // constant.
+  std::vector<bool> in_memory, constant;
+  // For the first slot of each location: those of others that it overlaps.
+  std::vector<std::vector<uint16_t>> overlaps;
 };
 
-// Replaces runs of steps by machine code, which is appended to `code`, and
-// returns the resulting steps.
-std::vector<Step> MakeNativeTape(std::span<const TapeStep> steps,
-                                 const TapePlaces& places,
-                                 std::vector<CodeHandle>& code);
+// Runs up to `most` iterations. Returns their number.
+using LoopFn = uint64_t (*)(char* const* slots, const Frame* frames,
+                            const char* predicate, uint64_t most);
+
+// Compiles the steps of an iteration to a LoopFn. If it `tests`, the loop ends
+// after an iteration that leaves *predicate false. `steps` must stay where they
+// are. Returns no code if the registers do not suffice.
+std::vector<uint8_t> CompileLoop(std::span<const TapeStep> steps,
+                                 const TapePlaces& places, bool tests);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 
