@@ -102,3 +102,13 @@ def test_the_sharding_of_a_value(mesh):
   jax.jit(f)(put(mesh("ipu", GRID), X, "x", None))
   (sharding,) = found
   assert sharding.is_equivalent_to(NamedSharding(mesh("ipu", GRID), P("x")), 2)
+
+
+def test_a_function_whose_arrays_have_other_layouts(mesh):
+  """LAPACK's are column-major."""
+  x = np.random.default_rng(0).normal(size=(8, 6, 6)).astype(np.float32)
+  grid = mesh("ipu", {"x": 8})
+  w, left, right = jax.jit(jax.lax.linalg.eig)(put(grid, x, "x"))
+  np.testing.assert_allclose(x @ right, right * w[:, None], atol=1e-4)
+  adjoint = np.conj(np.swapaxes(left, 1, 2))
+  np.testing.assert_allclose(adjoint @ x, w[..., None] * adjoint, atol=1e-4)
