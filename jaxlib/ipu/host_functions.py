@@ -60,9 +60,30 @@ class PythonFunction:
       len(self.results),
       *(_bytes(*t) for t in (*self.operands, *self.results)),
     )
+    self._of_parts: dict[tuple[tuple[int, ...], ...], PythonFunction] = {}
     with _lock:
       self.number = next(_numbers)
       _functions[self.number] = self
+
+  def of_parts(self, shapes: Sequence[tuple[int, ...]]) -> PythonFunction:
+    """The same function of one device's parts of its arguments, which lives as
+    long as this one.
+
+    Args:
+      shapes: those of the parts.
+    """
+    key = tuple(shapes)
+    if key == tuple(shape for _, shape in self.operands):
+      return self
+    types = [
+      (dtype, shape)
+      for (dtype, _), shape in zip(self.operands, key, strict=True)
+    ]
+    with _parts_lock:
+      if key not in self._of_parts:
+        made = PythonFunction(self._function, types, self.results)
+        self._of_parts[key] = made
+      return self._of_parts[key]
 
   def __call__(self, *arguments: Array) -> tuple[Array, ...]:
     """Calls the function.
@@ -166,6 +187,7 @@ class InPlaceFunction(PythonFunction):
 
 
 _lock = threading.Lock()
+_parts_lock = threading.Lock()
 _numbers = itertools.count()
 _functions: weakref.WeakValueDictionary[int, PythonFunction] = (
   weakref.WeakValueDictionary()

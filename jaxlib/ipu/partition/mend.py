@@ -82,8 +82,8 @@ def _dot(operation: Any) -> None:
   _replace_by(operation, "stablehlo.dot_general", types, attributes)
 
 
-# Of one result, or written for a tuple.
-_TUPLE_ATTRIBUTES = ("xla_shape", "operand_layouts", "result_layouts")
+# Written for a tuple. Layouts are those of its elements, and stay.
+_TUPLE_ATTRIBUTES = ("xla_shape",)
 
 
 def _custom_call(operation: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from jaxlib.ipu import topology
+from jaxlib.ipu import host_functions, topology
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.host_functions import PYTHON_TARGET, PYTHON_TARGET_OF_PARTS
 from jaxlib.ipu.ir import bytecode_strings, canonical, importer, partitions
@@ -46,7 +46,7 @@ _KNOWN_TARGETS = {
 _OUR_TARGETS = dict.fromkeys(_KNOWN_TARGETS.values(), PYTHON_TARGET)
 _OUR_TARGETS[_XLAS_MOVE] = _MOVE
 
-_TARGET = "call_target_name"
+_TARGET, _CONFIG = "call_target_name", "backend_config"
 _NAME = "sym_name"
 
 
@@ -149,6 +149,7 @@ def _finish(
   mend.mend(part, groups)
   for mesh in meshes:
     mesh.operation.erase()
+  _call_with_parts(part)
   _rename_targets(part, _OUR_TARGETS)
   attributes = part.operation.attributes
   for other in [n for n in attributes if n != _NAME]:
@@ -193,6 +194,36 @@ def _rename_targets(module: ir.Module, names: dict[str, str]) -> None:
     return ir.WalkResult.ADVANCE
 
   module.operation.walk(rename)
+
+
+def _call_with_parts(module: ir.Module) -> None:
+  """Python functions that each device calls with its parts of the arguments
+  know their shapes."""
+  called_with_parts = _KNOWN_TARGETS[PYTHON_TARGET_OF_PARTS]
+
+  def change(operation: Any) -> Any:
+    if operation.name == "stablehlo.custom_call":
+      target = ir.StringAttr(operation.attributes[_TARGET]).value
+      if target == called_with_parts:
+        _call_with_its_parts(operation)
+    return ir.WalkResult.ADVANCE
+
+  module.operation.walk(change)
+
+
+def _call_with_its_parts(operation: Any) -> None:
+  config: Any = ir.DictAttr(operation.attributes[_CONFIG])
+  items = {a.name: a.attr for a in config}
+  process, number = (
+    ir.IntegerAttr(items[n]).value for n in ("process", "function")
+  )
+  types = [operand.type for operand in operation.operands]
+  shapes = [tuple(t.shape) for t in types if isinstance(t, ir.RankedTensorType)]
+  part = host_functions.find(process, number).of_parts(shapes)
+  items["function"] = ir.IntegerAttr.get(
+    ir.IntegerType.get_unsigned(64), part.number
+  )
+  operation.attributes[_CONFIG] = ir.DictAttr.get(items)
 
 
 def _main(module: ir.Module) -> Any:

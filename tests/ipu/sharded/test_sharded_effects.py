@@ -40,6 +40,30 @@ def test_print_in_shard_map_shows_each_part(mesh, capfd):
   assert sorted(lines) == sorted(f"part {row}" for row in X)
 
 
+def test_a_partitioned_callback_gets_each_part(mesh):
+  found = []
+
+  def f(x):
+    jax.debug.callback(lambda v: found.append(v.copy()), x, partitioned=True)
+    return x + 1
+
+  grid = mesh("ipu", GRID)
+  with jax.set_mesh(grid):
+    for spec, parts in (
+      (
+        ("x", "y"),
+        [X[i : i + 2, j : j + 1] for i in (0, 2, 4, 6) for j in (0, 1)],
+      ),
+      (("x",), [X[i : i + 2] for i in (0, 2, 4, 6)] * 2),
+    ):
+      jax.block_until_ready(jax.jit(f)(put(grid, X, *spec)))
+      jax.effects_barrier()
+      assert sorted(v.tolist() for v in found) == sorted(
+        v.tolist() for v in parts
+      )
+      found.clear()
+
+
 def test_a_pure_callback_gets_the_whole_array(mesh):
   shapes = []
 
@@ -78,3 +102,13 @@ def test_the_sharding_of_a_value(mesh):
   jax.jit(f)(put(mesh("ipu", GRID), X, "x", None))
   (sharding,) = found
   assert sharding.is_equivalent_to(NamedSharding(mesh("ipu", GRID), P("x")), 2)
+
+
+def test_a_function_whose_arrays_have_other_layouts(mesh):
+  """LAPACK's are column-major."""
+  x = np.random.default_rng(0).normal(size=(8, 6, 6)).astype(np.float32)
+  grid = mesh("ipu", {"x": 8})
+  w, left, right = jax.jit(jax.lax.linalg.eig)(put(grid, x, "x"))
+  np.testing.assert_allclose(x @ right, right * w[:, None], atol=1e-4)
+  adjoint = np.conj(np.swapaxes(left, 1, 2))
+  np.testing.assert_allclose(adjoint @ x, w[..., None] * adjoint, atol=1e-4)
