@@ -5,12 +5,14 @@ each iteration."""
 from __future__ import annotations
 
 import ipu_test_util as util
+import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lowering_kit import phases
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.program import container, schema
@@ -209,3 +211,116 @@ def test_a_loop_of_many_carries(check):
     return lax.fori_loop(0, n, iteration, carries)
 
   check(f, np.int32(301), *(np.float32(k) for k in range(300)))
+
+
+def with_one_nan(tree):
+  """Bits are compared, but which NaN an operation gives is not defined."""
+
+  def of(x):
+    x = np.array(x)
+    if util.is_float(x.dtype):
+      x[np.isnan(x)] = np.nan
+    return x
+
+  return jax.tree.map(of, tree)
+
+
+def vector_step(i, state):
+  """Each kind of operation, on vectors and scalars that change places."""
+  x, y, flags, total = state
+  low, high = jnp.minimum(x, y), jnp.maximum(x, total)
+  chosen = jnp.where(flags, low, x)
+  chosen = jnp.where(i % 2 == 0, chosen, high)
+  if x.dtype == bool:
+    return x ^ y, chosen, x & ~y, total | (i == 3)
+  half = x.dtype.type(0.5) if util.is_float(x.dtype) else x.dtype.type(3)
+  z = abs(chosen) * half - y + total
+  narrow = z.astype(jnp.float32).astype(jnp.bfloat16)
+  return (
+    jnp.sign(z) + chosen,
+    z,
+    (narrow > jnp.bfloat16(0.25)) | (x != x),
+    total + half if x.size == 0 else (x.reshape(-1)[0] + total).astype(x.dtype),
+  )
+
+
+@settings(max_examples=15)
+@given(
+  dtype=st.sampled_from(util.ALL),
+  size=st.one_of(st.integers(0, 130), st.integers(0, 16)),
+  trips=st.integers(1, 5),
+)
+def test_a_loop_has_the_bits_of_its_steps(ipu, dtype, size, trips):
+  """Values stay in registers, or go through memory from step to step."""
+  x, y = (util.sample(dtype, (size,), special=True, key=k) for k in "xy")
+  if util.is_float(dtype) and size > 2:
+    y[1] = np.ldexp(np.float64(ml_dtypes.finfo(dtype).tiny), -1).astype(dtype)
+  state = x, y, np.arange(size) % 3 == 1, util.sample(dtype, key="total")
+  with jax.enable_x64(True):
+    step = jax.jit(vector_step)
+    loop = jax.jit(lambda n, s: lax.fori_loop(0, n, vector_step, s))
+    at = jax.device_put
+    one_by_one = at(state, ipu)
+    for i in range(trips):
+      one_by_one = step(at(np.int32(i), ipu), one_by_one)
+    whole = loop(at(np.int32(trips), ipu), at(state, ipu))
+    util.check_equal(with_one_nan(whole), with_one_nan(one_by_one), exact=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint64])
+def test_sums_and_products_of_every_small_size(ipu, dtype):
+  def step(i, state):
+    x, a = state
+    y = a @ x
+    total, squares = y.sum(), (y * y).sum()
+    if util.is_float(x.dtype):
+      return y / jnp.sqrt(squares) + total * x.dtype.type(1e-3), a
+    return y + (total % 7 - squares).astype(x.dtype), a
+
+  with jax.enable_x64(True):
+    states = [
+      (
+        util.sample(dtype, (n,), low=0, high=5, key=n),
+        util.sample(dtype, (n, n), low=0, high=5, key=-n),
+      )
+      for n in (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17)
+    ]
+    run = jax.jit(
+      lambda n, states: [lax.fori_loop(0, n, step, s)[0] for s in states]
+    )
+    actual = run(*jax.device_put((np.int32(4), states), ipu))
+    once = jax.jit(lambda states: [step(0, s) for s in states])
+    expected = jax.device_put(states, ipu)
+    for _ in range(4):
+      expected = once(expected)
+    # The same kernels, in a loop and outside of one.
+    util.check_equal(
+      [np.asarray(x) for x in actual],
+      [np.asarray(x) for x, _ in expected],
+      exact=True,
+    )
+    if not util.is_float(dtype):
+      return
+    # In any order.
+    for (x, a), after in zip(states, actual, strict=True):
+      for _ in range(4):
+        y = a.astype(np.float64) @ x
+        x = y / np.sqrt((y * y).sum()) + y.sum() * 1e-3
+      rtol = 1e-12 if dtype == np.float64 else 1e-5
+      np.testing.assert_allclose(after, x, rtol=rtol)
+
+
+def test_a_loop_of_more_values_than_registers(check):
+  """Vectors and scalars that are all alive at once, with functions between."""
+
+  def step(i, xs):
+    shifted = [b * 0.5 + a * 0.25 for a, b in zip(xs, xs[1:] + xs[:1])]
+    total = sum(x.sum() for x in shifted) * 1e-3
+    return [jnp.where(x > total, x - total, jnp.tanh(x) + 1) for x in shifted]
+
+  xs = [
+    util.sample(np.float32, s, key=k)
+    for k, s in enumerate([(8,), (), (5,)] * 8)
+  ]
+  xs = [x if x.shape == (8,) else np.resize(x, 8) for x in xs]
+  check(lambda n, xs: lax.fori_loop(0, n, step, xs), np.int32(7), xs, rtol=1e-4)

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
@@ -34,6 +35,7 @@ class DotKernel final : public Kernel {
 
   bool Record(model::Tape& tape) const override {
     if (!tiny_) return false;
+    if (RecordSums(static_cast<Tape&>(tape))) return true;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
           static_cast<const DotKernel*>(PayloadOf<const void*>(step))
@@ -44,6 +46,34 @@ class DotKernel final : public Kernel {
   }
 
  private:
+  // Records a product of very few elements as that of single ones, which stay
+  // in registers before and after it.
+  bool RecordSums(Tape& tape) const {
+    const auto item = [](const View& view, int64_t at) {
+      const auto size = static_cast<int64_t>(sizeof(T));
+      return Item{view.base, view.offset + at * size, sizeof(T)};
+    };
+    struct Sum {
+      std::vector<std::pair<Item, Item>> terms;
+      Item to;
+    };
+    std::vector<Sum> sums;
+    const bool few = tiny_->ForEachSum([&](int64_t lhs, int64_t rhs, int64_t to,
+                                           int64_t lhs_step, int64_t rhs_step) {
+      Sum& sum = sums.emplace_back();
+      sum.to = item(result_, to);
+      for (int64_t k = 0; k < tiny_->terms(); ++k) {
+        sum.terms.push_back(
+            {item(lhs_, lhs + k * lhs_step), item(rhs_, rhs + k * rhs_step)});
+      }
+    });
+    const size_t slots = 3 * sums.size() * tiny_->terms();
+    if (!few || !tape.HasRoom(slots)) return false;
+    for (const Sum& sum : sums) {
+      tape.SumOfProducts(result_.dtype, sum.terms, sum.to);
+    }
+    return true;
+  }
   void RunTiny(char* const* bases) const {
     const auto at = [bases](const View& view) {
       return reinterpret_cast<T*>(bases[view.base] + view.offset);

@@ -31,6 +31,7 @@ class ReduceKernel final : public Kernel {
 
   bool Record(model::Tape& tape) const override {
     if (!is_one_part_) return false;
+    if (RecordSum(static_cast<Tape&>(tape))) return true;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
           static_cast<const ReduceKernel*>(PayloadOf<const void*>(step))
@@ -48,6 +49,24 @@ class ReduceKernel final : public Kernel {
     return plan.places.empty() && totals > 0 && totals <= kFewTotals &&
            plan.outer.kept_size() == 1 &&
            plan.nanoseconds * elements < kFewNanoseconds;
+  }
+  // Records a sum of adjacent elements as one.
+  bool RecordSum(Tape& tape) const {
+    const View &from = plan_.source, &to = plan_.results[0];
+    if (plan_.program || !plan_.by_rows || plan_.x.extent != 1 ||
+        plan_.reduced != plan_.y.extent || from.dtype != to.dtype) {
+      return false;
+    }
+    constexpr auto kSum = program::ReduceKind::kSum;
+    const bool squares = plan_.fold == FoldOfSquares(from.dtype, kSum);
+    const Fold* const plain = from.dtype == DType::kF32   ? FoldOf<float>(kSum)
+                              : from.dtype == DType::kF64 ? FoldOf<double>(kSum)
+                              : from.item_size == 4 ? FoldOf<uint32_t>(kSum)
+                                                    : FoldOf<uint64_t>(kSum);
+    if (!squares && plan_.fold != plain) return false;
+    const int64_t bytes = plan_.reduced * from.item_size;
+    return tape.Sum({from.base, from.offset, static_cast<uint32_t>(bytes)},
+                    from.dtype, squares, {to.base, to.offset, to.item_size});
   }
   void RunOnePart(const Memory& memory) const {
     const ReducePart part = {.outer = 0,

@@ -49,6 +49,30 @@ class TinyProduct {
     return tiny;
   }
 
+  // Calls each(lhs, rhs, result, step_lhs, step_rhs) with the offsets, in
+  // elements, of each sum of products and of its first terms, and the distances
+  // between its terms. Returns false without a call if Run does not add up the
+  // terms one after the other, or if the sums are many.
+  template <typename Each>
+  bool ForEachSum(const Each& each) const {
+    constexpr int64_t kFew = 3;
+    if (std::max({m_.extent, n_.extent, k_.extent}) > kFew) return false;
+    if (dense_terms_ || (dense_columns_ && n_.extent >= kN / 2)) return false;
+    for (int64_t i = 0; i < m_.extent; ++i) {
+      for (int64_t j = 0; j < n_.extent; ++j) {
+        int64_t lhs = i * m_.lhs, rhs = j * n_.rhs;
+        int64_t lhs_step = k_.lhs, rhs_step = k_.rhs;
+        if (exchanged_) {
+          std::swap(lhs, rhs);
+          std::swap(lhs_step, rhs_step);
+        }
+        each(lhs, rhs, i * m_.result + j * n_.result, lhs_step, rhs_step);
+      }
+    }
+    return true;
+  }
+  int64_t terms() const { return k_.extent; }
+
   void Run(const T* lhs, const T* rhs, T* result) const {
     if (exchanged_) std::swap(lhs, rhs);
     for (int64_t i = 0; i < m_.extent; ++i) {

@@ -30,6 +30,23 @@ inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
   return sum;
 }
 
+// The same in an order in which fewer operations wait for others: pairs of
+// terms, then pairs of pairs.
+template <typename V, size_t n>
+inline V PolynomialByHalves(const V& x, const Element<V> (&c)[n]) {
+  V terms[n];
+  for (size_t i = 0; i < n; ++i) terms[i] = Splat<V>(c[i]);
+  V power = x;
+  for (size_t left = n; left > 1;
+       left = (left + 1) / 2, power = power * power) {
+    for (size_t i = 0; i < left / 2; ++i) {
+      terms[i] = Fma(terms[2 * i + 1], power, terms[2 * i]);
+    }
+    if (left % 2 == 1) terms[left / 2] = terms[left - 1];
+  }
+  return terms[0];
+}
+
 // Gives `result`, which must not be negative, the sign of x.
 template <typename V>
 inline V WithSignOf(const V& result, const V& x) {
@@ -137,7 +154,19 @@ inline V Expm1(const V& x) {
 // tanh |x| = (1 - e^(-2 |x|)) / (1 + e^(-2 |x|))
 template <typename V>
 inline V Tanh(const V& x) {
-  const V e = Expm1(AbsFloat::Do(x) * -2);
+  using T = Element<V>;
+  using Table = ExpTable<T>;
+  // From here on the result is 1, and 2^k below is a normal number.
+  constexpr T kHighest = sizeof(T) == 8 ? 20 : 10;
+  V y = AbsFloat::Do(x);
+  y = y > kHighest ? Splat<V>(kHighest) : y;  // keeps NaN
+  y = y * -2;
+  const Rounded<V> rounded(y * T(1.4426950408889634074));
+  const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), y);
+  const V r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), high);
+  const V tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
+  const V scale = PowerOfTwo<V>(rounded.integer);
+  const V e = Fma(tail, scale, scale - 1);  // e^y - 1
   return WithSignOf(AbsFloat::Do(e / (e + 2)), x);
 }
 

@@ -106,6 +106,7 @@ constexpr VectorOp kPermuteWide{k0F3A, k66, 0x00, true};
 constexpr VectorOp kShuffleBytes{k0F38, k66, 0x00};
 constexpr VectorOp kShuffleF{k0F, kNone, 0xc6};
 constexpr VectorOp kInterleave{k0F, k66, 0x62};
+constexpr VectorOp kPermute{k0F, k66, 0x70};  // 4-byte lanes, by an immediate
 
 // Conversion between elements and registers.
 constexpr VectorOp kExtendI8{k0F38, k66, 0x21}, kExtendU8{k0F38, k66, 0x31};

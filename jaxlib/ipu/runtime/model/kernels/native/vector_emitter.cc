@@ -136,6 +136,29 @@ void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
   Op(x86::kMul, 4, d, a, b);
 }
 
+void VectorEmitter::AddLanes(RegisterType type, int d, int a) {
+  const bool is_float = program::IsFloat(type);
+  const uint32_t w = program::RegisterBytes(type);
+  const int lanes = lanes_;
+  const int other = NewRegister();
+  if (lanes_ * static_cast<int>(w) == 32) {
+    body_.Vector(x86::kHighHalf, {32}, a, 0, other, 1);
+    lanes_ /= 2;
+    Add(is_float, w, d, a, other);
+    a = d;
+  }
+  constexpr int kHighest = 0x0e, kSecond = 0x01;  // the lanes that come first
+  body_.Vector(x86::kPermute, {16}, other, 0, a, kHighest);
+  Add(is_float, w, d, a, other);
+  if (w == 4) {
+    body_.Vector(x86::kPermute, {16}, other, 0, d, kSecond);
+    Add(is_float, w, d, d, other);
+  }
+  if (is_float) Add(is_float, w, d, d, Zero(w));
+  lanes_ = lanes;
+  Free(other);
+}
+
 // The high half of the product of 32-bit lanes: even and odd lanes apart. All
 // lanes of b are the same.
 void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {

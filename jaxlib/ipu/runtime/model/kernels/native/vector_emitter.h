@@ -95,6 +95,10 @@ class VectorEmitter {
   // selects such lanes.
   void Blend(uint32_t width, Mask mask, int d, int no, int yes);
 
+  // First lane of d <- the sum of all lanes of a, which fill 16 or 32 bytes, by
+  // halves, and a last 0, as MonoidFold adds them.
+  void AddLanes(program::RegisterType type, int d, int a);
+
   // Shifts by an immediate, of 2, 4 or 8 bytes; arithmetic ones not of 8.
   void Shift(int which, uint32_t width, int d, int a, int by);
   void Copy(int d, int a) { OpI(x86::kMove, 4, d, 0, a); }

@@ -35,6 +35,19 @@ constexpr Gpr kKept[] = {kLeft, kMost, kSlots, kFrames, kPredicate};
 // and its own use. Guesses: compiled again with more if they do not suffice.
 constexpr int kFewFree = 5, kManyFree = 8;
 
+// What a function without calls may use for the addresses of slots.
+constexpr Gpr kPointers[] = {Gpr::kRax, Gpr::kRsi, Gpr::kRdi, Gpr::kR8,
+                             Gpr::kR9,  Gpr::kR10, Gpr::kR11};
+
+// Whether an instruction is a single one of the machine, on floats.
+bool IsSimple(const TapeStep& s) {
+  const Instruction& i = s.instruction;
+  if (s.kind != TapeStep::kCompute || !program::IsFloat(i.type)) return false;
+  return (i.op >= program::kMulAdd && i.op <= program::kSubMul) ||
+         i.op == Opcode::kAdd || i.op == Opcode::kSub || i.op == Opcode::kMul ||
+         i.op == Opcode::kDiv || i.op == Opcode::kSqrt;
+}
+
 bool IsCode(const TapeStep& s) {
   if (s.kind == TapeStep::kOpaque) return false;
   return s.kind != TapeStep::kCompute || IsNative(s.instruction);
@@ -49,10 +62,14 @@ uint32_t WidthOf(const TapeStep& s) {
   return program::RegisterBytes(program::ResultType(s.instruction));
 }
 
+uint8_t ResultLanes(const TapeStep& s) {
+  return s.kind == TapeStep::kSum ? uint8_t{1} : s.lanes;
+}
+
 // Whether a step reads an operand as it is in a register.
 bool ReadsRegister(const TapeStep& s) {
   return s.kind == TapeStep::kCompute || s.kind == TapeStep::kSpread ||
-         s.kind == TapeStep::kStore;
+         s.kind == TapeStep::kSum || s.kind == TapeStep::kStore;
 }
 
 class LoopCompiler {
@@ -81,6 +98,7 @@ class LoopCompiler {
     code_.Move(kPredicate, Gpr::kRdx);
     code_.Move(kLeft, Gpr::kRcx);
     code_.Move(kMost, Gpr::kRcx);
+    if (!calls_) Point();
     size_t loop = code_.size();
     Begin();
     if (!calls_) Pin();
@@ -186,6 +204,8 @@ class LoopCompiler {
   }
 
   Address At(uint16_t slot) {
+    const auto pointer = pointers_.find(slot);
+    if (pointer != pointers_.end()) return {pointer->second, false};
     emit_->body().Load(Gpr::kRcx, kSlots, slot * 8);
     return {Gpr::kRcx, /*indexed=*/false};
   }
@@ -247,6 +267,22 @@ class LoopCompiler {
     return Register(slot);
   }
 
+  // Loads the addresses of the slots that are read or written most.
+  void Point() {
+    std::map<uint16_t, int> uses;
+    for (const TapeStep& s : steps_) {
+      for (size_t j = 0; j < NumOperands(s); ++j) ++uses[Operand(s, j)];
+      if (places_.in_memory[Result(s)]) ++uses[Result(s)];
+    }
+    std::vector<std::pair<int, uint16_t>> most;
+    for (const auto& [slot, count] : uses) most.push_back({-count, slot});
+    std::sort(most.begin(), most.end());
+    for (size_t k = 0; k < std::min(most.size(), std::size(kPointers)); ++k) {
+      pointers_[most[k].second] = kPointers[k];
+      code_.Load(kPointers[k], kSlots, most[k].second * 8);
+    }
+  }
+
   // --- Values of all iterations ---------------------------------------------
 
   bool IsPinned(int reg) const {
@@ -283,7 +319,8 @@ class LoopCompiler {
         const bool other_type =
             s.kind == TapeStep::kStore || s.kind == TapeStep::kCopy;
         return Result(s) == p.slot &&
-               (other_type || s.lanes != p.lanes || WidthOf(s) != p.width);
+               (other_type || ResultLanes(s) != p.lanes ||
+                WidthOf(s) != p.width);
       });
     });
     std::stable_sort(wanted.begin(), wanted.end(),
@@ -322,9 +359,9 @@ class LoopCompiler {
 
   void Emit(size_t k) {
     const TapeStep& s = steps_[k];
-    MakeRoom(k, free_);
+    MakeRoom(k, Needed(s));
     const uint16_t d = Result(s);
-    Held made{.lanes = s.lanes, .width = WidthOf(s)};
+    Held made{.lanes = ResultLanes(s), .width = WidthOf(s)};
     switch (s.kind) {
       case TapeStep::kCompute:
         Compute(s, made);
@@ -339,6 +376,12 @@ class LoopCompiler {
         emit_->SetLanes(s.lanes);
         made.reg = emit_->NewRegister();
         emit_->Spread(s.width, made.reg, one);
+        break;
+      }
+      case TapeStep::kSum: {
+        const int lanes = Get(Operand(s, 0), s.width, s.lanes);
+        made.reg = emit_->NewRegister();
+        emit_->AddLanes(s.instruction.type, made.reg, lanes);
         break;
       }
       case TapeStep::kCopy: {
@@ -369,6 +412,16 @@ class LoopCompiler {
     }
     for (size_t j = 0; j < NumOperands(s); ++j) DropIfDead(Operand(s, j), k);
     DropIfDead(d, k);
+  }
+
+  // How many registers have to be free for a step.
+  int Needed(const TapeStep& s) const {
+    if (!IsSimple(s)) return free_;
+    int needed = 1;
+    for (size_t j = 0; j < NumOperands(s); ++j) {
+      needed += held_[Operand(s, j)].reg < 0;
+    }
+    return needed;
   }
 
   void DropIfDead(uint16_t slot, size_t k) {
@@ -430,6 +483,7 @@ class LoopCompiler {
   std::vector<Held> held_;                  // by slot
   std::vector<std::vector<size_t>> reads_;  // by slot: the steps that read it
   std::vector<Pinned> pinned_;
+  std::map<uint16_t, Gpr> pointers_;  // the registers with addresses of slots
   Assembler code_;
   std::optional<VectorEmitter> emit_;
   std::optional<ElementAccess> access_;

@@ -57,6 +57,14 @@ class Tape : public model::Tape {
   bool Evaluate(const Plan& plan, std::span<const ItemStore> stores,
                 uint8_t lanes, std::span<const uint16_t> uniform);
   bool Copy(Item from, Item to);
+  // The sum of adjacent elements, or of their squares, as MonoidFold computes
+  // it. Their type has to be a register type. Also false if they are not as
+  // many as a vector, or a half of one, has.
+  bool Sum(Item from, DType dtype, bool squares, Item to);
+  // The sum of the products of pairs of elements, one after the other. Their
+  // type has to be a register type.
+  bool SumOfProducts(DType dtype, std::span<const std::pair<Item, Item>> pairs,
+                     Item to);
   // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
@@ -92,6 +100,8 @@ class Tape : public model::Tape {
   };
 
   uint16_t Add(Slot slot);
+  void Compute(const program::Instruction& instruction,
+               std::span<const uint16_t> operands, uint16_t d, uint8_t lanes);
   void AddConstants(const Plan& plan, size_t at);
   bool Overlap(const Item& a, const Item& b) const;
   bool ReadLater(const Plan& plan, std::span<const TapeStep> steps,

@@ -19,6 +19,7 @@ struct TapeStep {
     kCompute,  // `instruction`
     kLoad,     // elements of another type than they have in a register
     kSpread,   // one value to all lanes
+    kSum,      // of all lanes, of the type of `instruction`, to one value
     kStore,    // as elements of another type
     kCopy,     // of an element of 1 or 2 bytes, kU8 or kU16
     kOpaque,   // a call of `step.fn`, which may access all memory
@@ -26,8 +27,8 @@ struct TapeStep {
   Step step;
   program::Instruction instruction = kUnknown;
   Kind kind = kOpaque;
-  uint8_t lanes = 1;           // a power of two, at most a vector
-  uint32_t width = 4;          // kLoad, kSpread, kStore: bytes in a register
+  uint8_t lanes = 1;   // a power of two, at most a vector
+  uint32_t width = 4;  // kLoad, kSpread, kSum, kStore: bytes in a register
   DType dtype = DType::kNone;  // kLoad, kStore, kCopy: of the elements
   bool moved = true;           // kLoad: as in Source
 };

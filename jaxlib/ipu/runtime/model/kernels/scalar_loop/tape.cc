@@ -1,0 +1,426 @@
+// What kernels record, and the steps that it becomes.
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
+
+namespace ipu::model::IPU_SIMD_NS {
+namespace {
+
+template <typename T>
+void CopyItem(const Step& s, const Frame& f) {
+  T bits;
+  std::memcpy(&bits, f.slots[s.operands[0]], sizeof bits);
+  std::memcpy(f.slots[s.d], &bits, sizeof bits);
+}
+
+StepFn FindCopy(uint32_t bytes) {
+  switch (bytes) {
+    case 1:
+      return CopyItem<uint8_t>;
+    case 2:
+      return CopyItem<uint16_t>;
+    case 4:
+      return CopyItem<uint32_t>;
+    case 8:
+      return CopyItem<uint64_t>;
+    default:
+      return nullptr;
+  }
+}
+
+void StoreItem(const Step& s, const Frame& f) {
+  const auto convert = PayloadOf<ConvertFn>(s);
+  convert(f.slots[s.operands[0]], f.slots[s.d], f.count);
+}
+
+template <typename T>
+void SpreadItem(const Step& s, const Frame& f) {
+  T bits;
+  std::memcpy(&bits, f.slots[s.operands[0]], sizeof bits);
+  std::fill_n(reinterpret_cast<T*>(f.slots[s.d]), f.count, bits);
+}
+
+// Runs the machine code, whose slots begin at d, on a 32-bit count of
+// elements.
+void RunBlock(const Step& s, const Frame& f) {
+  const int64_t count = s.operands[1] | uint32_t{s.operands[2]} << 16;
+  const auto code = PayloadOf<NativeFn>(s);
+  code(Frame{f.slots + s.d, f.bases, nullptr, 0, count});
+}
+
+TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand,
+                  Payload payload = {}) {
+  TapeStep made{};
+  made.step.fn = fn;
+  made.step.d = d;
+  made.step.operands[0] = operand;
+  made.step.payload = payload;
+  return made;
+}
+
+// A CONVERT from a register type to itself, which is compiled as a move.
+program::Instruction Same(program::RegisterType type) {
+  const auto from = static_cast<uint16_t>(type);
+  return {program::Opcode::kConvert, type, {0, from, 0}, 0};
+}
+
+TapeStep MakeCopy(uint32_t bytes, uint16_t d, uint16_t operand) {
+  TapeStep made = MakeStep(FindCopy(bytes), d, operand);
+  if (bytes < 4) {
+    made.kind = TapeStep::kCopy;
+    made.dtype = bytes == 1 ? DType::kU8 : DType::kU16;
+    return made;
+  }
+  made.kind = TapeStep::kCompute;
+  const bool wide = bytes == 8;
+  made.instruction =
+      Same(wide ? program::RegisterType::kU64 : program::RegisterType::kU32);
+  return made;
+}
+
+// Copies `lanes` values of `width` bytes.
+TapeStep MakeMove(uint32_t width, uint8_t lanes, uint16_t d, uint16_t operand) {
+  if (lanes == 1) return MakeCopy(width, d, operand);
+  TapeStep made = MakeCopy(width, d, operand);
+  made.step.fn = CopyBlock;
+  made.step.payload = uint64_t{width};
+  made.lanes = lanes;
+  return made;
+}
+
+TapeStep MakeStore(DType dtype, uint32_t width, uint8_t lanes, uint16_t d,
+                   uint16_t operand) {
+  TapeStep made = MakeStep(StoreItem, d, operand, FindStore(dtype));
+  made.kind = TapeStep::kStore;
+  made.dtype = dtype;
+  made.width = width;
+  made.lanes = lanes;
+  return made;
+}
+
+TapeStep MakeSpread(uint32_t width, uint8_t lanes, uint16_t d,
+                    uint16_t operand) {
+  const bool wide = width == 8;
+  TapeStep made =
+      MakeStep(wide ? SpreadItem<uint64_t> : SpreadItem<uint32_t>, d, operand);
+  made.kind = TapeStep::kSpread;
+  made.width = width;
+  made.lanes = lanes;
+  return made;
+}
+
+// As MonoidFold does, the total included.
+template <typename T>
+void SumItems(const Step& s, const Frame& f) {
+  T lanes[32 / sizeof(T)];
+  std::memcpy(lanes, f.slots[s.operands[0]], f.count * sizeof(T));
+  for (int64_t width = f.count / 2; width > 0; width /= 2) {
+    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  const T sum = lanes[0] + T{0};
+  std::memcpy(f.slots[s.d], &sum, sizeof sum);
+}
+
+StepFn FindSum(program::RegisterType type) {
+  switch (type) {
+    case program::RegisterType::kF32:
+      return SumItems<float>;
+    case program::RegisterType::kF64:
+      return SumItems<double>;
+    case program::RegisterType::kI32:
+    case program::RegisterType::kU32:
+      return SumItems<uint32_t>;
+    default:
+      return SumItems<uint64_t>;
+  }
+}
+
+}  // namespace
+
+uint16_t Tape::Add(Slot slot) {
+  slots_.push_back(slot);
+  return static_cast<uint16_t>(slots_.size() - 1);
+}
+
+bool Tape::Overlap(const Item& a, const Item& b) const {
+  return storage_[a.base] == storage_[b.base] &&
+         a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// Whether `item` is read, in its state before the evaluation, by a step after
+// `producer` or by an output that is an unmodified operand.
+bool Tape::ReadLater(const Plan& plan, std::span<const TapeStep> steps,
+                     size_t producer, uint16_t first, const Item& item) const {
+  for (const TapeStep& made : steps.subspan(producer + 1)) {
+    for (uint16_t operand : made.step.operands) {
+      const Slot& slot = slots_[operand];
+      if (slot.kind == Slot::kMemory && Overlap(slot.item, item)) return true;
+    }
+  }
+  return std::any_of(
+      plan.outputs.begin(), plan.outputs.end(), [&](const Output& output) {
+        const Slot& slot = slots_[first + output.slot];
+        return slot.kind == Slot::kMemory && Overlap(slot.item, item);
+      });
+}
+
+bool Tape::Evaluate(const Plan& plan, std::span<const ItemStore> stores,
+                    uint8_t lanes, std::span<const uint16_t> uniform) {
+  if (!HasRoom(SlotsOf(plan, stores.size()))) return false;
+  const auto first = static_cast<uint16_t>(slots_.size());
+  slots_.resize(first + plan.num_slots);
+  AddConstants(plan, first + plan.offsets.size());
+  const auto is_uniform = [&](uint16_t slot) {
+    return std::find(uniform.begin(), uniform.end(), slot) != uniform.end();
+  };
+  // The lanes of each slot's value; 0: a constant, in as many as are read.
+  std::vector<uint8_t> lanes_of(plan.num_slots);
+  for (const InPlace& operand : plan.in_place) {
+    const uint8_t n = is_uniform(operand.slot) ? 1 : lanes;
+    lanes_of[operand.slot] = n;
+    slots_[first + operand.slot] = {
+        Slot::kMemory,
+        {operand.base, operand.offset, operand.width * n},
+        nullptr};
+  }
+
+  std::vector<TapeStep> steps;
+  std::map<uint16_t, uint16_t> spread;
+  // The slot of a value in all lanes.
+  const auto in_lanes = [&](uint16_t slot, uint32_t width) -> uint16_t {
+    if (lanes == 1 || lanes_of[slot] != 1) return first + slot;
+    const auto [at, is_new] = spread.insert({slot, 0});
+    if (is_new) {
+      at->second = Add({});
+      steps.push_back(MakeSpread(width, lanes, at->second, first + slot));
+    }
+    return at->second;
+  };
+  for (size_t k = 0; k < plan.one_steps.size(); ++k) {
+    const Step& step = plan.one_steps[k];
+    const program::Instruction& i = plan.one_instructions[k];
+    TapeStep made{};
+    made.step = step;
+    made.step.d += first;
+    if (step.fn == LoadDense) {
+      const Source& source = SourceOf(step);
+      const StridedIterator& from = source.iterator;
+      made.kind = TapeStep::kLoad;
+      made.lanes = is_uniform(step.d) ? 1 : lanes;
+      made.width = source.width;
+      made.dtype = source.dtype;
+      made.moved = source.moved;
+      const Item item{from.base(), from.offset(),
+                      from.item_size() * made.lanes};
+      made.step.operands[0] = Add({Slot::kMemory, item, nullptr});
+      made.step.operands[1] = made.step.operands[2] = made.step.operands[0];
+    } else if (i.op != kUnknown.op) {
+      made.kind = TapeStep::kCompute;
+      made.instruction = i;
+      const size_t count = i.operands().size();
+      uint8_t n = 0;
+      for (size_t j = 0; j < count; ++j) {
+        n = std::max(n, lanes_of[step.operands[j]]);
+      }
+      made.lanes = std::max<uint8_t>(n, 1);
+      for (size_t j = 0; j < 3; ++j) {
+        const uint16_t slot = step.operands[std::min(j, count - 1)];
+        made.step.operands[j] =
+            made.lanes == 1
+                ? first + slot
+                : in_lanes(slot, OperandBytes(i, std::min(j, count - 1)));
+      }
+    } else {  // an index, for instance
+      if (lanes > 1) return false;
+      for (uint16_t& operand : made.step.operands) operand += first;
+    }
+    lanes_of[step.d] = made.lanes;
+    steps.push_back(made);
+  }
+  // Values are written directly to their tensors, unless a tensor still has to
+  // be read. A value that is several outputs is written directly to the first.
+  std::vector<TapeStep> last;
+  for (size_t j = 0; j < stores.size(); ++j) {
+    const auto [to, dtype] = stores[j];
+    const Output& output = plan.outputs[j];
+    const uint32_t width = program::RegisterBytes(output.type);
+    const uint16_t value = in_lanes(output.slot, width);
+    const auto producer =
+        std::find_if(steps.begin(), steps.end(),
+                     [value](const TapeStep& s) { return s.step.d == value; });
+    const uint16_t target = Add({Slot::kMemory, to, nullptr});
+    if (dtype != DType::kNone) {
+      last.push_back(MakeStore(dtype, width, lanes, target, value));
+    } else if (producer == steps.end() || slots_[value].kind == Slot::kMemory ||
+               ReadLater(plan, steps, producer - steps.begin(), first, to)) {
+      last.push_back(lanes == 1 ? MakeCopy(to.bytes, target, value)
+                                : MakeMove(width, lanes, target, value));
+    } else {
+      slots_[value] = slots_[target];
+    }
+  }
+  // Operands that are outputs themselves are read before any output is written.
+  for (TapeStep& made : last) {
+    const uint16_t value = made.step.operands[0];
+    if (slots_[value].kind != Slot::kMemory) continue;
+    const bool produced =
+        std::any_of(steps.begin(), steps.end(),
+                    [value](const TapeStep& s) { return s.step.d == value; });
+    if (produced) continue;
+    made.step.operands[0] = Add({});
+    const uint32_t bytes = slots_[value].item.bytes;
+    steps.push_back(
+        MakeMove(bytes / lanes, lanes, made.step.operands[0], value));
+  }
+  steps_.insert(steps_.end(), steps.begin(), steps.end());
+  steps_.insert(steps_.end(), last.begin(), last.end());
+  return true;
+}
+
+void Tape::AddConstants(const Plan& plan, size_t at) {
+  for (const Cell& cell : plan.constants) {
+    slots_[at++] = {Slot::kConstant, {}, cell.bytes};
+  }
+}
+
+bool Tape::Run(const Plan& plan, std::span<const Item> outputs,
+               uint32_t count) {
+  if (slots_.size() + plan.num_slots > kMostSlots) return false;
+  const auto first = static_cast<uint16_t>(slots_.size());
+  slots_.resize(first + plan.num_slots);
+  AddConstants(plan, first + plan.offsets.size());
+  for (size_t j = 0; j < outputs.size(); ++j) {
+    slots_[first + plan.outputs[j].slot] = {Slot::kMemory, outputs[j]};
+  }
+  TapeStep made = MakeStep(RunBlock, first, 0, plan.steps[0].payload);
+  made.step.operands[1] = static_cast<uint16_t>(count);
+  made.step.operands[2] = static_cast<uint16_t>(count >> 16);
+  steps_.push_back(made);
+  return true;
+}
+
+bool Tape::Copy(Item from, Item to) {
+  if (FindCopy(from.bytes) == nullptr || slots_.size() + 2 > kMostSlots) {
+    return false;
+  }
+  const uint16_t source = Add({Slot::kMemory, from, nullptr});
+  const uint16_t target = Add({Slot::kMemory, to, nullptr});
+  steps_.push_back(MakeCopy(from.bytes, target, source));
+  return true;
+}
+
+void Tape::Compute(const program::Instruction& instruction,
+                   std::span<const uint16_t> operands, uint16_t d,
+                   uint8_t lanes) {
+  TapeStep& made = steps_.emplace_back(
+      MakeStep(FindStep(instruction), d, 0, instruction.imm));
+  made.kind = TapeStep::kCompute;
+  made.instruction = instruction;
+  made.lanes = lanes;
+  for (size_t j = 0; j < 3; ++j) {
+    made.step.operands[j] = operands[std::min(j, operands.size() - 1)];
+    made.step.moves[j] = true;
+  }
+}
+
+bool Tape::SumOfProducts(DType dtype,
+                         std::span<const std::pair<Item, Item>> pairs,
+                         Item to) {
+  if (!HasRoom(3 * pairs.size())) return false;
+  const program::RegisterType type = program::RegisterTypeOf(dtype);
+  uint16_t sum = 0;
+  for (size_t k = 0; k < pairs.size(); ++k) {
+    const uint16_t operands[] = {Add({Slot::kMemory, pairs[k].first, nullptr}),
+                                 Add({Slot::kMemory, pairs[k].second, nullptr}),
+                                 sum};
+    const bool last = k + 1 == pairs.size();
+    sum = last ? Add({Slot::kMemory, to, nullptr}) : Add({});
+    const auto op = k == 0 ? program::Opcode::kMul : program::kMulAdd;
+    Compute({op, type, {}, 0}, std::span(operands).first(k == 0 ? 2 : 3), sum,
+            1);
+  }
+  return true;
+}
+
+bool Tape::Sum(Item from, DType dtype, bool squares, Item to) {
+  const uint32_t width = to.bytes, count = from.bytes / width;
+  if ((from.bytes != 16 && from.bytes != 32) || count < 4 || !HasRoom(3)) {
+    return false;
+  }
+  const program::RegisterType type = program::RegisterTypeOf(dtype);
+  uint16_t source = Add({Slot::kMemory, from, nullptr});
+  if (squares) {
+    const uint16_t cell = Add({});
+    const uint16_t factors[] = {source, source};
+    Compute({program::Opcode::kMul, type, {}, 0}, factors, cell,
+            static_cast<uint8_t>(count));
+    source = cell;
+  }
+  const uint16_t target = Add({Slot::kMemory, to, nullptr});
+  TapeStep& made = steps_.emplace_back(MakeStep(FindSum(type), target, source));
+  made.kind = TapeStep::kSum;
+  made.instruction.type = type;
+  made.width = width;
+  made.lanes = static_cast<uint8_t>(count);
+  return true;
+}
+
+void Tape::Call(StepFn fn, const void* what) {
+  steps_.push_back(MakeStep(fn, 0, 0, what));
+}
+
+TapePlaces Tape::Places() const {
+  TapePlaces places;
+  places.overlaps.resize(slots_.size());
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    const Slot& slot = slots_[k];
+    const auto number = static_cast<uint16_t>(k);
+    uint16_t same = number;
+    for (size_t j = 0; j < k && slot.kind == Slot::kMemory; ++j) {
+      const Slot& other = slots_[j];
+      if (other.kind == Slot::kMemory && slot.item == other.item) {
+        same = places.same[j];
+        break;
+      }
+    }
+    for (uint16_t j = 0; j < k && slot.kind == Slot::kMemory && same == k;
+         ++j) {
+      if (slots_[j].kind != Slot::kMemory || places.same[j] != j) continue;
+      if (!Overlap(slot.item, slots_[j].item)) continue;
+      places.overlaps[k].push_back(j);
+      places.overlaps[j].push_back(number);
+    }
+    places.same.push_back(same);
+    places.in_memory.push_back(slot.kind == Slot::kMemory);
+    places.constant.push_back(slot.kind == Slot::kConstant);
+  }
+  return places;
+}
+
+void Tape::Bind(const Memory& memory, char** slots, char* cells) const {
+  for (const Slot& slot : slots_) {
+    switch (slot.kind) {
+      case Slot::kCell:
+        *slots = cells;
+        break;
+      case Slot::kConstant:
+        *slots = const_cast<char*>(slot.constant);
+        break;
+      case Slot::kMemory:
+        *slots = memory.bases[slot.item.base] + slot.item.offset;
+        break;
+    }
+    ++slots;
+    cells += kCellBytes;
+  }
+}
+
+}  // namespace ipu::model::IPU_SIMD_NS
