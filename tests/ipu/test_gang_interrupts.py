@@ -62,6 +62,26 @@ def test_a_long_run_ends(loop, body):
   assert "CANCELLED: Ctrl-C while devices ran a program together" in out
 
 
+def test_a_while_loop_in_machine_code_ends():
+  """It counts as one iteration, so it runs on the calling thread."""
+  out = plugin_test_util.interrupted(
+    GANG
+    + """
+compiled = on_each(
+  lambda x: lax.while_loop(lambda y: y[0] >= 0, lambda y: y * 0.5 + 1, x)
+).lower(x).compile()
+say_soon()
+try:
+  wait_for(compiled(x))
+except KeyboardInterrupt:
+  print("interrupted")
+print_sum()
+""",
+    JAX_IPU_DEVICE_COUNT="4",
+  )
+  assert "interrupted\n[4. 4. 4. 4.]\n" in out
+
+
 def test_devices_that_wait_for_another_end():
   """One device's host function returns only after the signal."""
   out = plugin_test_util.interrupted(
