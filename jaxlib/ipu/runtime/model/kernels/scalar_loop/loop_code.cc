@@ -53,7 +53,9 @@ bool IsCode(const TapeStep& s) {
   return s.kind != TapeStep::kCompute || IsNative(s.instruction);
 }
 
+// The slots that a step reads. An opaque one reads none, as there may be none.
 size_t NumOperands(const TapeStep& s) {
+  if (s.kind == TapeStep::kOpaque) return 0;
   return s.kind == TapeStep::kCompute ? s.instruction.operands().size() : 1;
 }
 
@@ -271,6 +273,7 @@ class LoopCompiler {
   void Point() {
     std::map<uint16_t, int> uses;
     for (const TapeStep& s : steps_) {
+      if (s.kind == TapeStep::kOpaque) continue;
       for (size_t j = 0; j < NumOperands(s); ++j) ++uses[Operand(s, j)];
       if (places_.in_memory[Result(s)]) ++uses[Result(s)];
     }

@@ -22,7 +22,8 @@ struct TapeStep {
     kSum,      // of all lanes, of the type of `instruction`, to one value
     kStore,    // as elements of another type
     kCopy,     // of an element of 1 or 2 bytes, kU8 or kU16
-    kOpaque,   // a call of `step.fn`, which may access all memory
+    kOpaque,   // a call of `step.fn`, which may access all memory, but reads
+               // no slot
   };
   Step step;
   program::Instruction instruction = kUnknown;
