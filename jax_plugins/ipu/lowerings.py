@@ -6,24 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from jax_plugins.ipu import tridiagonal
+from jaxlib.ipu.partition import batches
 
 PLATFORM = "ipu"
-
-# Call targets of the rules below. Exported programs contain these names, so
-# the operands and results of each must not change.
-_TARGETS = (
-  "ipu_eigh",
-  "ipu_gehrd",
-  "ipu_geqp3",
-  "ipu_lu",
-  "ipu_svd",
-  "ipu_sytrd_lower",
-  "ipu_sytrd_upper",
-)
 
 
 def register() -> None:
   """Registers the rules; the platform must be registered."""
+  import jax
   from jax.interpreters import mlir
   from jax.lax import linalg
   from jaxlib.ipu import ffi_targets, internals, plugin
@@ -43,7 +33,9 @@ def register() -> None:
   rule = mlir.lower_fun(tridiagonal.solve, multiple_results=False)
   solve = linalg.tridiagonal_solve_p
   mlir.register_lowering(solve, rule, platform=PLATFORM)
-  internals.guarantee_custom_calls(_TARGETS)
+  internals.guarantee_custom_calls(batches.OUR_TARGETS)
+  for target in batches.TARGETS:
+    jax.ffi.register_ffi_target_as_batch_partitionable(target)
   internals.keep_memory_kinds()
   handlers, find_lapack = internals.lapack_handlers() or ({}, None)
   for name, handler in handlers.items():
@@ -71,7 +63,7 @@ def _of_elements(rule: Any) -> Any:
 def _call(name: str, shapes: list[Any], *operands: Any) -> list[Any]:
   import jax
 
-  assert name in _TARGETS, name
+  assert name in batches.OUR_TARGETS, name
   return list(jax.ffi.ffi_call(name, shapes)(*operands))
 
 

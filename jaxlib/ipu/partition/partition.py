@@ -12,6 +12,7 @@ from jaxlib.ipu.ir import bytecode_strings, canonical, importer, partitions
 from jaxlib.ipu.ir.bytecode import Bytes
 from jaxlib.ipu.partition import (
   all_reduces,
+  batches,
   mend,
   replica_groups,
   signature,
@@ -42,9 +43,11 @@ _KNOWN_TARGETS = {
   PYTHON_TARGET: "xla_ffi_python_cpu_callback",
   PYTHON_TARGET_OF_PARTS: "xla_ffi_partitioned_python_cpu_callback",
   _MOVE: _XLAS_MOVE,
+  **batches.NAMES,
 }
 _OUR_TARGETS = dict.fromkeys(_KNOWN_TARGETS.values(), PYTHON_TARGET)
 _OUR_TARGETS[_XLAS_MOVE] = _MOVE
+_OUR_TARGETS |= {ours: name for name, ours in batches.NAMES.items()}
 
 _TARGET, _CONFIG = "call_target_name", "backend_config"
 _NAME = "sym_name"
@@ -119,6 +122,7 @@ def _split(
 ) -> tuple[bytes, list[schema.Sharding]]:
   """One device's module as an artifact, and the shardings of the whole one."""
   _rename_targets(module, _KNOWN_TARGETS)
+  batches.mark(module)
   kept = signature.take(_main(module))
   name = xla.new_name()
   module.operation.attributes[_NAME] = ir.StringAttr.get(name)
