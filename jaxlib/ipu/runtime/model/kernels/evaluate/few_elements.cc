@@ -90,10 +90,6 @@ class FewElements final : public Evaluator {
       return std::max(program::RegisterBytes(i.type),
                       program::RegisterBytes(program::ResultType(i))) == 8;
     });
-    const bool has_index = std::any_of(
-        code.begin(), code.end(),
-        [](const auto& i) { return i.op == program::Opcode::kIota; });
-    if (has_index) return 1;
     for (int n = wide ? kLanes<uint64_t> : kLanes<uint32_t>; n >= kShortest;
          n /= 2) {
       if (begin + n > size()) continue;
@@ -170,8 +166,15 @@ class FewElements final : public Evaluator {
 
 }  // namespace
 
+// A program of one element knows no other index than 0.
 bool AreFewElements(const Evaluation& evaluation) {
-  return SizeOf(evaluation.shape) <= kMostElements;
+  const auto& code = evaluation.code.code;
+  const int64_t size = SizeOf(evaluation.shape);
+  return size <= 1 ||
+         (size <= kMostElements &&
+          std::none_of(code.begin(), code.end(), [](const auto& i) {
+            return i.op == program::Opcode::kIota;
+          }));
 }
 
 std::unique_ptr<const Evaluator> MakeFewElements(
