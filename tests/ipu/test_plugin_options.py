@@ -133,6 +133,7 @@ BAD = [
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.all": 7}', "true or false"),
   ("POPLAR_ENGINE_OPTIONS", '{"autoReport.directory": ""}', "a folder"),
   ("JAX_IPU_DUMP_TO", "a\0b", "a folder"),
+  ("JAX_IPU_DUMP_WHEN", "never", "always"),
   (
     "POPLAR_ENGINE_OPTIONS",
     '{"autoReport.directory": "a\\u0000b"}',

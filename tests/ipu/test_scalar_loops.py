@@ -324,3 +324,15 @@ def test_a_loop_of_more_values_than_registers(check):
   ]
   xs = [x if x.shape == (8,) else np.resize(x, 8) for x in xs]
   check(lambda n, xs: lax.fori_loop(0, n, step, xs), np.int32(7), xs, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (5,), (8,), (3, 4), (2, 2, 9)])
+def test_indices_in_a_loop(check, shape):
+  """Also of elements that are recorded one by one."""
+
+  def step(_, x):
+    index = lax.broadcasted_iota(x.dtype, x.shape, len(shape) - 1)
+    return x * (index + 1) + index
+
+  x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+  check(lambda x: lax.fori_loop(0, 3, step, x), x)

@@ -21,7 +21,8 @@ from jaxlib.ipu.reporting.document import Report
 
 Run = dict[str, Any]
 
-MOST = 16  # that a report has of each device: the last ones
+# A limit: a report has this many of each device, the last ones.
+MOST = 16
 
 _PLANE = re.compile(r"/device:CUSTOM:IPU:(\d+) ")
 _LOOP = re.compile(r"while loop at (.+:\d+), (\d+) iterations")

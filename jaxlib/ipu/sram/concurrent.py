@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxlib.ipu.tile_passes.lifetimes import Interval, overlap
 
-# From this number of pieces on, NumPy is faster.
+# From this number of pieces on, NumPy is faster. [G]
 _MANY = 64
 
 

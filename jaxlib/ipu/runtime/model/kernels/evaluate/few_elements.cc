@@ -11,7 +11,7 @@ namespace {
 // tape has a step for each vector of them.
 constexpr int64_t kMostElements = 64;
 
-// Fewer elements are recorded one by one: no vector is that short.
+// A limit: fewer elements are recorded one by one, as no vector is that short.
 constexpr int64_t kShortest = 4;
 
 // More than these vectors take longer than what they save. A guess.

@@ -55,7 +55,7 @@ class TinyProduct {
   // terms one after the other, or if the sums are many.
   template <typename Each>
   bool ForEachSum(const Each& each) const {
-    constexpr int64_t kFew = 3;
+    constexpr int64_t kFew = 3;  // a guess
     if (std::max({m_.extent, n_.extent, k_.extent}) > kFew) return false;
     if (dense_terms_ || (dense_columns_ && n_.extent >= kN / 2)) return false;
     for (int64_t i = 0; i < m_.extent; ++i) {
