@@ -38,9 +38,9 @@ def compile_program(
       return compile_module(code, options).pieces
     try:
       return compile_module(code, replace(options, dump=None)).pieces
-    except Exception:
+    except Exception:  # whatever it is: it is dumped, and raised
       if active().dump_when == "error":
-        compile_module(code, options)  # raises the same again
+        compile_module(code, options)
       raise
 
 

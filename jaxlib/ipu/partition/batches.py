@@ -49,8 +49,10 @@ def mark(module: ir.Module) -> None:
       if target in TARGETS:
         batch = operation.operands[0].type.rank - 2
         attributes[_RULE] = ir.Attribute.parse(_rule(operation, batch))
-        number = ir.StringAttr.get(str(batch))
-        attributes[_OF_XLA] = ir.DictAttr.get({"num_batch_dims": number})
+        given = attributes[_OF_XLA] if _OF_XLA in attributes else {}
+        of_xla = {a.name: a.attr for a in given}
+        of_xla["num_batch_dims"] = ir.StringAttr.get(str(batch))
+        attributes[_OF_XLA] = ir.DictAttr.get(of_xla)
         for name, values in (
           ("operand_layouts", operation.operands),
           ("result_layouts", operation.results),

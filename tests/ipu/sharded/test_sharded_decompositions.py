@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jax
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.lax import linalg
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -37,3 +38,13 @@ def test_each_device_decomposes_its_own_matrices(ipu, mesh, name, axes):
     # Trailing dimensions that are not split need not be named.
     assert tuple(found.sharding.spec)[: len(axes)] == axes
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_metadata_of_a_decomposition_stays(mesh):
+  def f(a):
+    with set_xla_metadata(owner="me"):
+      return linalg.lu(a)
+
+  sharding = NamedSharding(mesh("ipu", {"x": 4, "y": 2}), P("x"))
+  text = jax.jit(f).lower(jax.device_put(HERMITIAN, sharding)).compile()
+  assert 'owner="me"' in text.as_text()
