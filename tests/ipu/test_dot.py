@@ -102,6 +102,22 @@ def test_batches_of_small_products(check, b, m, k, n):
   check_product(check, jnp.matmul, lhs, rhs)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint32], ids=str)
+def test_products_that_fit_in_registers(check, dtype):
+  """Also with a part of a register left over."""
+  most = 16
+
+  def products(a, b, bt):
+    return [
+      (a[:, :k] @ b[:k, :n], a[:, :k] @ bt[:n, :k].T, a[0, :k] @ bt[0, :k])
+      for k, n in ((2, 8), (7, 4), (9, 3), (16, 13))
+    ]
+
+  a = util.sample(dtype, (2, most), **_range(dtype))
+  b = util.sample(dtype, (most, most), **_range(dtype), key=1)
+  check_product(check, products, a, b, b.T.copy())
+
+
 @st.composite
 def dot_generals(draw):
   """Operand shapes with their batch, contracting and free dimensions."""

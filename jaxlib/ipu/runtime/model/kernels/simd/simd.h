@@ -172,15 +172,16 @@ inline void StoreSome(void* to, int64_t n, const V& v) {
   std::memcpy(to, &v, n * sizeof(Element<V>));
 }
 
-// a * b + c, fused where the processor supports it.
+// a * b + c, of floating-point numbers fused where the processor supports it.
 template <typename V>
 inline V Fma(const V& a, const V& b, const V& c) {
   [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
+  [[maybe_unused]] constexpr bool kF64 = std::is_same_v<Element<V>, double>;
 #if IPU_AVX512
   if constexpr (sizeof(V) == 64 && kF32) {
     return BitCast<V>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b),
                                       BitCast<__m512>(c)));
-  } else if constexpr (sizeof(V) == 64) {
+  } else if constexpr (sizeof(V) == 64 && kF64) {
     return BitCast<V>(_mm512_fmadd_pd(BitCast<__m512d>(a), BitCast<__m512d>(b),
                                       BitCast<__m512d>(c)));
   }
@@ -189,7 +190,7 @@ inline V Fma(const V& a, const V& b, const V& c) {
   if constexpr (sizeof(V) == 32 && kF32) {
     return BitCast<V>(_mm256_fmadd_ps(BitCast<__m256>(a), BitCast<__m256>(b),
                                       BitCast<__m256>(c)));
-  } else if constexpr (sizeof(V) == 32) {
+  } else if constexpr (sizeof(V) == 32 && kF64) {
     return BitCast<V>(_mm256_fmadd_pd(BitCast<__m256d>(a), BitCast<__m256d>(b),
                                       BitCast<__m256d>(c)));
   }
@@ -200,6 +201,7 @@ inline V Fma(const V& a, const V& b, const V& c) {
 // The square root, correctly rounded.
 template <typename V>
 inline V SquareRoot(const V& a) {
+  static_assert(std::is_floating_point_v<Element<V>>);
   [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
 #if IPU_AVX512
   if constexpr (sizeof(V) == 64 && kF32) {
