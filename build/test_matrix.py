@@ -53,6 +53,8 @@ engine_indices engine_reductions engine_vs_interp interp interp_indices
 interp_traps layout liveness messages product_plans register_programs segments
 tile_passes traffic verify verify_exchanges
 bitcasts constant_division isa machine_code nan_bits
+bands cost_growth dot_plans dot_repeat exchange_cost indexed indexed_plans
+jax_tests schedule storage_order tile_code tile_steps verify_addresses
 address_plans assembled code_by_line eigenvalues factorise figures graded
 in_place inverse_iteration less_work loop_products many_panels outline
 pack reflectors rounds sram_overflow tensor_placement thresholds tridiagonal

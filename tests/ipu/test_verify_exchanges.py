@@ -81,6 +81,7 @@ def test_elements_are_counted(move):
     assert said == test_contiguous_destinations.counted(*move)
 
 
+@settings(max_examples=30)
 @given(moves())
 def test_every_tile_is_counted_alone(move):
   found = count_moves.counted(*move, test_contiguous_destinations.GRAIN)

@@ -7,7 +7,7 @@ import operator
 import ipu_test_util as util
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from ipu_test_util import NUMBERS
 
@@ -214,6 +214,7 @@ def test_select_and_scatter(check, scatter, select, window, strides, padding):
   check(f, x, source, rtol=1e-5)
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_random_windows(check, data):
   draw = data.draw
