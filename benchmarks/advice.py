@@ -87,6 +87,39 @@ def rows(device: Any) -> Iterator[Row]:
     after[key],
   )
 
+  yield from transfers(put)
+
+
+def transfers(put: Callable[[Any], Any]) -> Iterator[Row]:
+  """What it is worth to keep arrays where they are needed."""
+  layer = lambda w, x: jax.nn.relu(x @ w)
+  w = put(np.ones((784, 512), np.float32))
+  x = put(np.ones((128, 784), np.float32))
+  cost = costs(layer, w, x)
+  cycles, key = cost["ipu cycles"], "ipu cycles"
+  name = "a layer whose arguments are on the device instead of the host"
+  yield name, key, cycles + cost["ipu argument stream cycles"], cycles
+  wide = put(np.ones((4096, 1024), np.float32))
+  cost = costs(layer, wide, put(np.ones((16, 4096), np.float32)))
+  cycles = cost["ipu cycles"]
+  name = "a layer whose weights an earlier run has laid out for it"
+  yield name, key, cycles + cost["ipu argument layout cycles"], cycles
+
+  count = 16
+  feed = put(jax.ipu.feed((), like=np.ones((128, 784), np.float32)))
+
+  def fed(w: jax.Array, feed: Any) -> jax.Array:
+    return lax.scan(
+      lambda _, __: (None, layer(w, feed.next()).sum()), None, length=count
+    )[1]
+
+  one = costs(lambda w, x: layer(w, x).sum(), w, x)
+  # Of the arguments of a call, the batch alone comes from the host.
+  batch = costs(lambda x: x, x)["ipu argument stream cycles"]
+  called = count * (one["ipu cycles"] + batch)
+  name = f"{count} batches fed to a loop instead of given to calls"
+  yield name, key, called, costs(fed, w, feed)["ipu cycles"]
+
 
 def markdown(device: Any) -> str:
   """The table of performance.md."""

@@ -3,10 +3,10 @@
     JAX_IPU_DEVICE_COUNT=4 python -m benchmarks.soak --dispatches 100000
 
 Several threads call, in random order, programs that keep state by donation,
-fail in a host function, use deleted arrays, run on all IPUs together, and take
-items of feeds, whole or split over the IPUs. Every value is checked. Memory of
-the process, descriptors, threads and SRAM are compared after a tenth of the
-dispatches and at the end.
+fail in a host function, use deleted arrays, run on all IPUs together, with and
+without donation, and take items of feeds, whole or split over the IPUs. Every
+value is checked. Memory of the process, descriptors, threads and SRAM are
+compared after a tenth of the dispatches and at the end.
 """
 
 from __future__ import annotations
@@ -185,6 +185,18 @@ class Soak:
       np.testing.assert_array_equal(result[0], x.sum(0))
     return 4
 
+  def donated_gang(self, draw: random.Random) -> int:
+    zeros = np.zeros((len(self.devices), SIZE), np.float32)
+    placed = jax.device_put((zeros, zeros), self._rows)
+    count = draw.randrange(2, 6)
+    state = placed
+    for _ in range(count):
+      state = self._step(state)
+    assert all(x.is_deleted() for x in placed)
+    expect(state[0], count)
+    expect(state[1], count - 1)
+    return count
+
   def feed(self, draw: random.Random) -> int:
     count = draw.randrange(1, 6)
     items = (np.full(8, i, np.int32) for i in range(count))
@@ -211,7 +223,7 @@ class Soak:
     kinds: list[Callable[[random.Random], int]] = (
       [self.plain] * 8 + [self.donated] * 6 + [self.deleted, self.gang]
     )
-    kinds += [self.fails, self.feed, self.fed_gang]
+    kinds += [self.fails, self.feed, self.fed_gang, self.donated_gang]
     left = dispatches
     while left > 0:
       kind = draw.choice(kinds)

@@ -74,3 +74,20 @@ def of(version: str, num_ipus: int) -> Topology:
     f"{num_ipus} IPUs: the largest machine that is modelled, a "
     f"{_PODS[-1].name}, has {LARGEST}"
   )
+
+
+def markdown() -> str:
+  """The table of machines for the documents."""
+  rows = ["| IPUs | machine | in a pair | along a rail |", "|---|---|---|---|"]
+  fewest = 2
+  for topology in (_PAIR, _CARDS, *_PODS):
+    most = topology.num_ipus
+    count, rail = f"{most}", "none"
+    if most > 2:
+      count = f"{fewest} to {most}"
+      shape = "a ring" if topology.closed else "open"
+      rail = f"{topology.rail_bytes_per_second / 1e9:g} GB/s, {shape}"
+    rung = f"{topology.rung_bytes_per_second / 1e9:g} GB/s"
+    rows.append(f"| {count} | {topology.name} | {rung} | {rail} |")
+    fewest = most + 1
+  return "\n".join(rows) + "\n"

@@ -1,7 +1,7 @@
 """Several processes of `jax.distributed`: devices, arrays, collectives, errors.
 
 Each process has some of the four IPUs. Results have to be, bit for bit, those
-of one process that has all of them.
+of one process that has all of them, and donated state stays where it is.
 """
 
 from __future__ import annotations
@@ -65,16 +65,21 @@ def together(v):
 for name, value in together(a).items():
   keep(name, value)
 
-@jax.jit
 def step(w, x):
   loss, grad = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
   return w - 0.1 * grad, loss
 
+step = jax.jit(step, donate_argnums=0)
+def where(w):
+  return [s.data.unsafe_buffer_pointer() for s in w.addressable_shards]
+
 ones = np.ones((4, 6), np.float32)
 w = jax.device_put(ones, NamedSharding(mesh, P(None, "y")))
 x = jax.device_put(whole, NamedSharding(mesh, P("x")))
+memory = where(w)
 for i in range(3):
-  w, loss = step(w, x)
+  old, (w, loss) = w, step(w, x)
+  assert old.is_deleted() and where(w) == memory
 keep("weights", w)
 keep("loss", loss)
 transposed = jax.jit(lambda x: x.T, out_shardings=NamedSharding(mesh, P("x")))

@@ -12,7 +12,7 @@ import plugin_test_util
 import pytest
 
 import jax
-from jaxlib.ipu import compiler, flags, plugin
+from jaxlib.ipu import compiler, flags, plugin, topology
 from jaxlib.ipu.emit import cost_analysis
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,16 @@ def test_the_table_of_costs():
   ]
   assert table and table[1].splitlines() == rows, (
     "costs.md: the table of costs is not that of emit/cost_analysis.py"
+  )
+
+
+def test_the_table_of_machines():
+  table = re.search(
+    r"<!-- machines: .* -->\n(.*)<!-- machines end -->", COSTS, re.DOTALL
+  )
+  assert table and table[1] == topology.markdown(), (
+    "costs.md: paste the output of jaxlib.ipu.topology.markdown() between the "
+    "two comments that name it"
   )
 
 

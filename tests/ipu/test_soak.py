@@ -33,6 +33,7 @@ def test_a_short_soak_is_clean():
     "gang",
     "feed",
     "fed_gang",
+    "donated_gang",
   ):
     assert f"'{kind}':" in result.stdout
 
