@@ -313,18 +313,21 @@ class CodeCount:
       state += size * active(p, tiles)
     return state
 
+  def _host_code(self) -> Array:
+    return self._host
+
   def finish(self) -> TileCode:
     """The bytes of each tile."""
     target = self.target
     tiles = target.num_tiles
     counts = [self, *(f.count for f in self.functions.values())]
     exchange, control, state, host = (
-      np.sum([part(count) for count in counts], 0)
+      functools.reduce(np.add, [part(count) for count in counts])
       for part in (
         CodeCount._exchange_code,
         CodeCount._control_code,
         CodeCount._vertex_state,
-        lambda count: count._host,
+        CodeCount._host_code,
       )
     )
     for p, number in self._constants.items():
