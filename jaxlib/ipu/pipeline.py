@@ -12,7 +12,8 @@ from jaxlib.ipu.compilation import Phase as Phase
 from jaxlib.ipu.compilation import State as State
 from jaxlib.ipu.dtypes import COMPLEX, NARROW
 from jaxlib.ipu.emit import emit
-from jaxlib.ipu.ir import bytecode_strings, importer, stored_module
+from jaxlib.ipu.ir import importer, stored_module
+from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.ipu.ir.detached_arrays import Detached, detach
 from jaxlib.ipu.passes import (
   dce,
@@ -114,7 +115,7 @@ def _import(state: State, options: Options) -> None:
   except importer.ArrayLost:
     state.stablehlo, state.arrays = importer.parse(state.code), {}
     state.module = importer.import_module(state.stablehlo)
-  if bytecode_strings.mentions(state.code, b"annotate_device_placement"):
+  if Strings(state.code).mentions(b"annotate_device_placement"):
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.run(state.module)

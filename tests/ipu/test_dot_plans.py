@@ -32,6 +32,31 @@ def test_f16_accumulation_takes_fewer_cycles(ipu):
   assert f16.cost_analysis()[key] < 0.75 * f32.cost_analysis()[key]
 
 
+def test_equal_splits_are_priced_once(monkeypatch):
+  """The variants with whole windows are mostly the same."""
+  offered, priced = [], []
+  ways, least_cycles = _dot_split._Cheaper._ways, matmul.least_cycles
+
+  def listed(self, *given):
+    for way in ways(self, *given):
+      offered.append((id(self), *way))
+      yield way
+
+  def counted(*given):
+    priced.append(given)
+    return least_cycles(*given)
+
+  monkeypatch.setattr(_dot_split._Cheaper, "_ways", listed)
+  monkeypatch.setattr(matmul, "least_cycles", counted)
+
+  def convolved(x, kernel):
+    return lax.conv(x, kernel, (1, 1), "SAME")
+
+  x, kernel = (np.ones(s, np.float32) for s in ((1, 4, 9, 9), (8, 4, 3, 3)))
+  lowering_kit.compiled(convolved, [x, kernel], 16)
+  assert len(priced) == len(set(offered)) < len(offered)
+
+
 @pytest.mark.ipu_only
 def test_serial_steps_over_results_and_terms(cpu, monkeypatch):
   """In any number of steps, as if none with fewer fitted."""

@@ -42,7 +42,7 @@ def test_a_string_that_is_not_utf8_is_an_error(part):
   """Some of jaxlib's getters of names and files would end the process."""
   code = exported(scoped, X)
   assert code.count(part) == 1 or part == b"gr\xc3\xb6"
-  bytecode_strings.check(code)
+  bytecode_strings.Strings(code).check()
   with pytest.raises(CompileError, match=r"string b'.*\\xff.*is not UTF-8"):
     importer.parse(code.replace(part, part[:2] + b"\xff" + part[3:]))
 

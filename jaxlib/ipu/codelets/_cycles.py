@@ -21,9 +21,10 @@ from jaxlib.ipu.target import Target
 MULTI_VERTEX = 11
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(unsafe_hash=True, slots=True)
 class Cycles:
-  """Cycles of a worker or of a tile.
+  """Cycles of a worker or of a tile. Never modified, but not frozen: programs
+  take thousands, and frozen ones take four times as long to make.
 
   Attributes:
     total: all of them: a number, or an array with one per candidate.

@@ -18,31 +18,41 @@ from jaxlib.ipu.ir.bytecode import Bytes, read_number, sections
 _STRINGS = 0  # the section's number
 
 
-def mentions(code: Bytes, *words: bytes) -> bool:
-  """Whether one of the words is in a string of the artifact. What is no
-  bytecode, or is cut, is searched as a whole."""
-  try:
-    strings = _section(code)
-  except IndexError:
-    strings = b""
-  return any(word in (strings or bytes(code)) for word in words)
+class Strings:
+  """What is in the strings of an artifact.
 
+  Args:
+    code: the artifact.
+  """
 
-def check(code: Bytes) -> None:
-  """Raises INVALID_ARGUMENT if a string of the artifact is not UTF-8. What is
-  no bytecode, or is cut, is left to MLIR's parser."""
-  try:
-    strings = _strings(_section(code))
-  except IndexError:
-    return
-  for string in strings:
+  def __init__(self, code: Bytes) -> None:
+    self._code = code
     try:
-      string.decode()
-    except UnicodeDecodeError as e:
-      raise invalid_argument(
-        f"the StableHLO module is damaged: the string {string[:200]!r} (a name,"
-        " a file or an attribute) is not UTF-8"
-      ) from e
+      self._section = _section(code)
+    except IndexError:
+      self._section = b""
+
+  def mentions(self, *words: bytes) -> bool:
+    """Whether one of the words is in a string. What is no bytecode, or is cut,
+    is searched as a whole."""
+    section = self._section or bytes(self._code)
+    return any(word in section for word in words)
+
+  def check(self) -> None:
+    """Raises INVALID_ARGUMENT if a string is not UTF-8. What is no bytecode,
+    or is cut, is left to MLIR's parser."""
+    try:
+      strings = _strings(self._section)
+    except IndexError:
+      return
+    for string in strings:
+      try:
+        string.decode()
+      except UnicodeDecodeError as e:
+        raise invalid_argument(
+          f"the StableHLO module is damaged: the string {string[:200]!r} (a "
+          "name, a file or an attribute) is not UTF-8"
+        ) from e
 
 
 def _section(code: Bytes) -> bytes:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from jaxlib.ipu import internals
-from jaxlib.ipu.ir import bytecode_strings
+from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
@@ -80,22 +80,22 @@ class Passes:
       passes.enable_verifier(False)  # `run` does, once
     self.programs = self.bytes = 0
 
-  def run(self, module: ir.Module, code: bytes | memoryview) -> None:
-    """Runs on the module that was read from an artifact."""
-    self._run(module, code, _PIPELINE)
+  def run(self, module: ir.Module, strings: Strings) -> None:
+    """Runs on the module that was read from an artifact with these strings."""
+    self._run(module, strings, _PIPELINE)
 
-  def expand(self, module: ir.Module, code: bytes | memoryview) -> None:
+  def expand(self, module: ir.Module, strings: Strings) -> None:
     """Runs those that leave neither composites nor CHLO."""
-    self._run(module, code, (_COMPOSITES, _CHLO))
+    self._run(module, strings, (_COMPOSITES, _CHLO))
 
   def _run(
     self,
     module: ir.Module,
-    code: bytes | memoryview,
+    strings: Strings,
     pipeline: Iterable[tuple[str, tuple[bytes, ...]]],
   ) -> None:
     for name, words in pipeline:
-      if not words or bytecode_strings.mentions(code, *words):
+      if not words or strings.mentions(*words):
         self._passes[name].run(module.operation)
     module.operation.verify()
 

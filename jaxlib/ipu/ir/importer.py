@@ -28,12 +28,12 @@ from jaxlib.ipu.dtypes import (
 from jaxlib.ipu.ir import (
   arguments,
   async_operations,
-  bytecode_strings,
   canonical,
   detached_arrays,
   registry,
 )
 from jaxlib.ipu.ir.bytecode import Bytes
+from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.ipu.ir.constants import MOST_DIMENSIONS, read_constant
 from jaxlib.ipu.ir.graph import (
   Graph,
@@ -60,7 +60,8 @@ def parse(code: Bytes) -> ir.Module:
     CompileError: the bytes are not StableHLO that this jaxlib can read, or have
       a string that is not UTF-8.
   """
-  bytecode_strings.check(code)
+  strings = Strings(code)
+  strings.check()
   try:
     with canonical.passes(len(code)) as passes:
       if _ARTIFACT not in bytes(code[:32]):
@@ -70,9 +71,9 @@ def parse(code: Bytes) -> ir.Module:
         passes.context, bytes(code)
       )
       with passes.context:
-        if bytecode_strings.mentions(code, b"async_start"):
+        if strings.mentions(b"async_start"):
           async_operations.make_synchronous(module)
-        passes.run(module, code)
+        passes.run(module, strings)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(
       f"the IPU compiler cannot read this StableHLO module: {e}"

@@ -277,7 +277,8 @@ class _Cheaper:
       best += self._leaving(partition, plan.parts[3] > 1)
     elif plan.fits:
       best = plan.cycles
-    for way, moved in self._ways(plan, packs):
+    # Windows are whole in most variants, and copies have the same mappings.
+    for way, moved in dict.fromkeys(self._ways(plan, packs)):
       split = (
         self._builder.target, way, product.shape, product.counts,
         product.dtypes,

@@ -8,8 +8,9 @@ from typing import Any
 from jaxlib.ipu import host_functions, topology
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.host_functions import PYTHON_TARGET, PYTHON_TARGET_OF_PARTS
-from jaxlib.ipu.ir import bytecode_strings, canonical, importer, partitions
+from jaxlib.ipu.ir import canonical, importer, partitions
 from jaxlib.ipu.ir.bytecode import Bytes
+from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.ipu.partition import (
   all_reduces,
   batches,
@@ -69,8 +70,9 @@ def partition(code: Bytes, sharding: Sharding, target: Target) -> Partitioned:
   Raises:
     CompileError: it is not StableHLO, or XLA cannot split it.
   """
-  if not bytecode_strings.mentions(code, *_WITH_ADDRESSES):
-    bytecode_strings.check(code)
+  strings = Strings(code)
+  if not strings.mentions(*_WITH_ADDRESSES):
+    strings.check()
   given = functools.partial(_text, code)
   try:
     with canonical.passes(len(code)) as passes:
@@ -78,11 +80,11 @@ def partition(code: Bytes, sharding: Sharding, target: Target) -> Partitioned:
         passes.context, bytes(code)
       )
       name = importer.module_name(module)
-      if not bytecode_strings.mentions(code, *_SHARDED):
+      if not strings.mentions(*_SHARDED):
         shardings = _replicated(_main(module))
       else:
         with passes.context:
-          passes.expand(module, code)
+          passes.expand(module, strings)
           code, shardings = _split(module, sharding, target, name)
   except (ir.MLIRError, ValueError) as e:
     raise invalid_argument(

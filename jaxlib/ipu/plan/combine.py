@@ -80,21 +80,24 @@ def combination_cycles(
   many: tuple[int, ...] = PRODUCTS,
 ) -> npt.NDArray[np.float64]:
   """`combination` for arrays of candidates; 0 where there is one part."""
-  share, left = block, parts
-  stages = np.searchsorted(many, parts, side="right") + 1
   total = np.zeros(len(parts))
-  for stage in range(int(stages.max())):
-    fan = np.ceil(left ** (1 / np.maximum(stages - stage, 1)) - 1e-9)
-    groups = np.where(stage < stages - 1, np.ceil(left / fan), 1)
+  # Candidates whose partials are not combined yet.
+  todo = np.flatnonzero(parts > 1)
+  share, left = block[todo], parts[todo]
+  stages = np.searchsorted(many, left, side="right") + 1
+  while todo.size:
+    fan = np.ceil(left ** (1 / stages) - 1e-9)
+    groups = np.where(stages > 1, np.ceil(left / fan), 1)
     largest = np.ceil(left / groups)
     sent = share * item_bytes
     share = np.ceil(share / np.maximum(left // groups, 1))
     received = share * (largest - 1) * item_bytes
     cycles = reduce_cycles(share, largest).total + target.sync_cycles
     cycles += cost.exchange_cycles(target, received, sent)
-    cycles[left <= 1] = 0.0
-    total += cycles
-    left = groups
+    total[todo] += cycles
+    more = groups > 1
+    todo, share, left = todo[more], share[more], groups[more]
+    stages = stages[more] - 1
   return total
 
 

@@ -13,42 +13,41 @@ Ints = npt.NDArray[np.int64]
 # Blocks that fill the matrix unit: whole groups of output channels (rows or
 # columns) and of input channels (terms). poplin's planner splits these
 # dimensions only in such grains (ConvPlan.cpp, `inChanGrainSize`) [S].
-_OUTPUTS = np.array([16, 32, 48, 64, 96, 128])
-_INPUTS = np.array([8, 16, 24, 32, 40, 48, 64, 80, 96, 128])
-_ANY = np.array([], np.int64)
+_OUTPUTS = (16, 32, 48, 64, 96, 128)
+_INPUTS = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 # Beyond this number of splits, those that cut terms are only considered if they
 # use at least this share of the tiles. [G]
 _MANY_SPLITS, _LEAST_USED = 256, 0.7
 
 
 @functools.lru_cache(maxsize=64)
-def _tried(num_tiles: int) -> Ints:
+def _tried(num_tiles: int) -> tuple[int, ...]:
   """Numbers of parts to try for a dimension: divisors of the machine's number
-  of tiles, powers of two, and a few more small numbers."""
+  of tiles, powers of two, and a few more small numbers; ascending."""
   numbers = np.arange(1, num_tiles + 1)
-  divisors = numbers[num_tiles % numbers == 0]
-  powers = 2 ** np.arange(num_tiles.bit_length())
-  found = np.unique(np.concatenate([divisors, powers, [3, 6, 12]]))
-  return found[found <= num_tiles]
+  divisors = numbers[num_tiles % numbers == 0].tolist()
+  powers = (1 << i for i in range(num_tiles.bit_length()))
+  found = sorted({*divisors, *powers, 3, 6, 12})
+  return tuple(n for n in found if n <= num_tiles)
 
 
 @functools.lru_cache(maxsize=1024)
-def _choices(extent: int, most: int, num_tiles: int) -> Ints:
-  """Numbers of parts to try for a dimension, at most `most`, each that of equal
-  blocks of some size."""
-  return _parts(extent, most, num_tiles, _ANY)
-
-
 def _parts(
-  extent: int, most: int, num_tiles: int, blocks: Ints, grain: int = 1
-) -> Ints:
-  """Like `_choices`, also with the numbers of parts that result from the sizes
-  `blocks`. All block sizes are rounded up to multiples of `grain`."""
+  extent: int,
+  most: int,
+  num_tiles: int,
+  blocks: tuple[int, ...] = (),
+  grain: int = 1,
+) -> tuple[int, ...]:
+  """Numbers of parts to try for a dimension, at most `most`, each that of equal
+  blocks of some size, and those that result from the sizes `blocks`; ascending.
+  All block sizes are rounded up to multiples of `grain`."""
   most = min(extent, most)
-  numbers = _tried(num_tiles)
-  tried = np.append(numbers[numbers <= most], most)
-  blocks = np.append(-(-extent // tried), blocks[blocks < extent])
-  return np.unique(-(-extent // (-(-blocks // grain) * grain)))
+  sizes = {-(-extent // n) for n in _tried(num_tiles) if n < most}
+  sizes.add(-(-extent // most))
+  sizes.update(size for size in blocks if size < extent)
+  parts = {-(-extent // (-(-size // grain) * grain)) for size in sizes}
+  return tuple(sorted(parts))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -61,7 +60,7 @@ def distribute(
   if len(extents) <= 1 or parts <= 1:
     return tuple(min(parts, max(e, 1)) for e in extents)
   best, chosen = math.inf, (1,) * len(extents)
-  for first in _choices(extents[0], parts, num_tiles)[::-1].tolist() or [1]:
+  for first in reversed(_parts(extents[0], parts, num_tiles)):
     rest = distribute(parts // first, extents[1:], num_tiles)
     block = math.prod(
       -(-e // p) for e, p in zip(extents, (first, *rest), strict=True)
@@ -80,12 +79,12 @@ def candidates(
   of it as tiles allow."""
   parts = np.ones((1, 1), np.int64)  # the first row: tiles in use
   for extent, blocks, grain in (
-    (b, _ANY, 1),
+    (b, (), 1),
     (m, _OUTPUTS, grains[0]),
     (n, _OUTPUTS, grains[1]),
     (k, _INPUTS, grains[2]),
   ):
-    more = _parts(extent, tiles, tiles, blocks, grain)
+    more = np.array(_parts(extent, tiles, tiles, blocks, grain))
     used = np.multiply.outer(parts[0], more)
     one, other = np.nonzero(used <= tiles)
     parts = np.stack([used[one, other], *parts[1:, one], more[other]])

@@ -23,6 +23,7 @@ from jaxlib.ipu.kernel.instruction import Code
 
 _COUNT = struct.Struct("<I")
 
+Getter = Callable[[Any], Any]
 Encoder = Callable[[Any, list[bytes]], None]
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
@@ -116,42 +117,38 @@ def _list_encoder(element: Any) -> Encoder:
 
 
 def _record_encoder(cls: type) -> Encoder:
-  fields: list[Encoder] | None = None
+  fields: list[tuple[Getter, Encoder]] | None = None
 
   def encode_record(value: Any, out: list[bytes]) -> None:
     nonlocal fields
     if fields is None:  # made at first use: records are recursive
       fields = _field_encoders(cls)  # assigned at once: threads may race
-    for encode in fields:
-      encode(value, out)
+    for get, encode in fields:
+      encode(get(value), out)
 
   return encode_record
 
 
-def _field_encoders(cls: type) -> list[Encoder]:
-  """Encoders that take the record; one `struct` call per run of scalars."""
-  encoders: list[Encoder] = []
+def _field_encoders(cls: type) -> list[tuple[Getter, Encoder]]:
+  """What to get of a record, and the encoder of it; a run of scalars is one
+  `struct` call."""
+  encoders: list[tuple[Getter, Encoder]] = []
   typed = [(n, t, scalar_letter(t)) for n, t in field_types(cls).items()]
   for scalar, run in itertools.groupby(typed, lambda f: f[2] is not None):
     if scalar:
       names, _, letters = zip(*run, strict=True)
-      encoders.append(_scalars_encoder(names, "".join(letters)))
+      encode = _scalars_encoder("".join(letters))
+      encoders.append((operator.attrgetter(*names), encode))
     else:
-      encoders += [_field_encoder(n, encoder(t)) for n, t, _ in run]
+      encoders += [(operator.attrgetter(n), encoder(t)) for n, t, _ in run]
   return encoders
 
 
-def _scalars_encoder(names: tuple[str, ...], letters: str) -> Encoder:
+def _scalars_encoder(letters: str) -> Encoder:
   pack = struct.Struct("<" + letters).pack
-  get = operator.attrgetter(*names)
-  if len(names) == 1:
-    return lambda value, out: out.append(pack(get(value)))
-  return lambda value, out: out.append(pack(*get(value)))
-
-
-def _field_encoder(name: str, encode: Encoder) -> Encoder:
-  get = operator.attrgetter(name)
-  return lambda value, out: encode(get(value), out)
+  if len(letters) == 1:
+    return lambda value, out: out.append(pack(value))
+  return lambda values, out: out.append(pack(*values))
 
 
 def resolve(t: Any) -> Any:

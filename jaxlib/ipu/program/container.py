@@ -88,9 +88,12 @@ def pieces(
     sum(map(len, constants)),
   )  # fmt: skip
   body: list[bytes | memoryview] = [header[16:]]
-  for large, run in itertools.groupby(records, lambda r: len(r) > _LARGE):
-    parts = list(run)
-    body += parts if large else [b"".join(parts)]
+  if max(map(len, records)) <= _LARGE:
+    body.append(b"".join(records))
+  else:
+    for large, run in itertools.groupby(records, lambda r: len(r) > _LARGE):
+      parts = list(run)
+      body += parts if large else [b"".join(parts)]
   body += [bytes(start - end), *constants]
   crc = functools.reduce(lambda c, part: zlib.crc32(part, c), body, 0)
   return [header[:12], struct.pack("<I", crc), *body]

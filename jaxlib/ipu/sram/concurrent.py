@@ -11,6 +11,8 @@ from jaxlib.ipu.tile_passes.lifetimes import Interval, overlap
 
 # From this number of pieces on, NumPy is faster. [G]
 _MANY = 64
+# Later than any time.
+_NEVER = np.iinfo(np.int64).max
 
 
 class Concurrent:
@@ -54,7 +56,7 @@ class Concurrent:
     first one that does not end before such an interval begins."""
     live = np.array(self.lives[number], np.int64)
     at = live[:, 1].searchsorted(self._begins)
-    begins = np.append(live[:, 0], np.iinfo(np.int64).max)
+    begins = np.append(live[:, 0], _NEVER)
     return np.logical_or.reduceat(
       begins[at] <= self._ends, self._firsts
     ).tobytes()

@@ -27,7 +27,7 @@ from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.moves.messages import ROW
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.tensor import TensorInfo, elements_of
 
 # The call of an exchange's row: two base registers, the workers' barrier, the
 # count of what arrives, a synchronisation, the call [S]; without the barrier
@@ -112,7 +112,7 @@ NAMES = {
 @functools.lru_cache(maxsize=4096)
 def active(layout: Layout, num_tiles: int) -> Mask:
   """The tiles that have any element of a mapping."""
-  return layout.elements(np.arange(num_tiles)) > 0
+  return elements_of(layout, num_tiles) > 0
 
 
 class Participants(NamedTuple):
@@ -268,7 +268,7 @@ class CodeCount:
     packets, window = (np.zeros(tiles, np.int64) for _ in range(2))
     for number in numbers:
       info = self.tensors[number]
-      held = info.layout.elements(np.arange(tiles)) * SIZE[info.dtype]
+      held = elements_of(info.layout, tiles) * SIZE[info.dtype]
       packets += -(-held // size)
       if to_device:
         window = np.maximum(window, np.minimum(held, target.host_window_bytes))
@@ -313,18 +313,21 @@ class CodeCount:
       state += size * active(p, tiles)
     return state
 
+  def _host_code(self) -> Array:
+    return self._host
+
   def finish(self) -> TileCode:
     """The bytes of each tile."""
     target = self.target
     tiles = target.num_tiles
     counts = [self, *(f.count for f in self.functions.values())]
     exchange, control, state, host = (
-      np.sum([part(count) for count in counts], 0)
+      functools.reduce(np.add, [part(count) for count in counts])
       for part in (
         CodeCount._exchange_code,
         CodeCount._control_code,
         CodeCount._vertex_state,
-        lambda count: count._host,
+        CodeCount._host_code,
       )
     )
     for p, number in self._constants.items():

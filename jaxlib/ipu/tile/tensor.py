@@ -73,10 +73,18 @@ def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:
   )
 
 
+@functools.lru_cache(maxsize=512)
+def elements_of(layout: Layout, num_tiles: int) -> Array:
+  """Elements on each tile for a mapping; int64[tile], not to be modified."""
+  elements = layout.elements(np.arange(num_tiles))
+  elements.flags.writeable = False
+  return elements
+
+
 @functools.lru_cache(maxsize=4096)
 def bytes_of(layout: Layout, item_bytes: int, num_tiles: int) -> Array:
   """Bytes of each tile for a mapping and element size."""
-  return layout.elements(np.arange(num_tiles)) * item_bytes
+  return elements_of(layout, num_tiles) * item_bytes
 
 
 def tile_bytes(info: TensorInfo, num_tiles: int) -> Array:
