@@ -8,6 +8,7 @@ import gc
 from pathlib import Path
 
 import hypothesis.strategies as st
+import lowering_kit
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -24,19 +25,23 @@ pytestmark = pytest.mark.ipu_only
 
 
 @pytest.fixture(scope="module")
-def fullest_tile_bytes():
+def array_tile_bytes():
   library = ctypes.CDLL(str(Path(jaxlib.ipu.__file__).parent / "libjaxipu.so"))
-  function = library.ipu_fullest_tile_bytes
+  function = library.ipu_array_tile_bytes
   function.restype = ctypes.c_int64
 
   def call(dtype, shape, num_tiles):
-    return function(
+    held = np.empty(num_tiles, np.int64)
+    fullest = function(
       ctypes.c_int(dtype),
       (ctypes.c_int64 * len(shape))(*shape),
       ctypes.c_size_t(len(shape)),
       ctypes.c_int64(num_tiles),
       ctypes.c_int64(8),
+      held.ctypes.data_as(ctypes.POINTER(ctypes.c_int64)),
     )
+    assert fullest == held[0] == held.max()
+    return held
 
   return call
 
@@ -51,21 +56,22 @@ def fullest_tile_bytes():
   ),
   st.sampled_from([1, 2, 7, 64, 1472]),
 )
-def test_arrays_take_the_bytes_of_their_fullest_tile(
-  fullest_tile_bytes, dtype, shape, num_tiles
+def test_arrays_take_the_bytes_of_the_default_layout(
+  array_tile_bytes, dtype, shape, num_tiles
 ):
   """Both halves know the same layout, whose first tile is the fullest."""
   machine = target.resolve("ipu2", num_tiles)
   layout = default_layout(machine, tuple(shape), SIZE[dtype])
   held = layout.elements(np.arange(num_tiles)) * SIZE[dtype]
-  assert held[0] == held.max()
-  assert fullest_tile_bytes(dtype, shape, num_tiles) == held[0]
+  np.testing.assert_array_equal(array_tile_bytes(dtype, shape, num_tiles), held)
 
 
-def test_complex_arrays_have_the_layout_of_pairs(fullest_tile_bytes):
+def test_complex_arrays_have_the_layout_of_pairs(array_tile_bytes):
   layout = default_layout(target.resolve("ipu2", None), (1000, 3, 2), 4)
-  expected = 4 * layout.max_elements
-  assert fullest_tile_bytes(DType.C64, (1000, 3), 1472) == expected
+  np.testing.assert_array_equal(
+    array_tile_bytes(DType.C64, (1000, 3), 1472),
+    layout.elements(np.arange(1472)) * 4,
+  )
 
 
 def test_default_blocks_are_whole_words():
@@ -168,6 +174,29 @@ def test_the_peak_includes_programs(ipu):
   compiled(x)
   peak = compiled.memory_analysis().peak_memory_in_bytes
   assert ipu.memory_stats()["peak_bytes_in_use"] >= others + peak
+
+
+# --- What programs need of each tile ----------------------------------------
+
+
+@pytest.mark.parametrize("tiles", [4, 1472])
+def test_programs_say_what_each_tile_needs(tiles):
+  """Of 1,472 tiles, the last hold none of the rows."""
+  memory = lowering_kit.phases(
+    padded, [np.ones((47, 500), np.float32)], tiles
+  ).program.memory
+  needs = np.repeat(
+    [r.bytes for r in memory.ranges], [r.tiles for r in memory.ranges]
+  )
+  assert needs.shape == (tiles,)
+  assert needs.max() <= memory.peak_tile_bytes < needs.max() + 16
+  assert (10 * needs[-1] < needs[0]) == (tiles == 1472)
+  held = memory.argument_bytes + memory.result_bytes + memory.code_bytes
+  assert held <= needs.sum() <= 1.1 * held
+
+
+def padded(x):
+  return jnp.pad(x, ((0, 10), (0, 0)))
 
 
 # --- memory_analysis --------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from jaxlib.ipu.layout import Array
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.sram.addresses import TileGroup
-from jaxlib.ipu.sram.memory import MemoryPlan
+from jaxlib.ipu.sram.memory import MemoryPlan, peaks_of
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.tile.walk import exchanges
 
@@ -68,6 +68,22 @@ def verify(builder: Builder, memory: MemoryPlan) -> None:
         )
     _apart(pieces, tile)
     _copied(builder, {p[4]: p for p in pieces}, tile)
+  _needed(builder, memory)
+
+
+def _needed(builder: Builder, memory: MemoryPlan) -> None:
+  """Checks that no tile is said to need less than what is live on it at its
+  peak, or more than the fullest tile."""
+  code = memory.code.total
+  needed = memory.addresses.needed(builder.target, code)
+  live = peaks_of(builder, memory.lives, memory.buffers) + code
+  wrong = (needed < live) | (needed > memory.bytes_with_gaps)
+  if wrong.any():
+    tile = int(np.argmax(wrong))
+    raise InvalidAddresses(
+      f"tile {tile} is said to need {needed[tile]} bytes, but {live[tile]} are "
+      f"live at its peak, and the fullest needs {memory.bytes_with_gaps}"
+    )
 
 
 def _copied(builder: Builder, pieces: dict[str, _Piece], tile: int) -> None:

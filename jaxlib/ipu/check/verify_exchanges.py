@@ -20,7 +20,7 @@ from jaxlib.ipu.check.moved_chunks import number_of_chunks
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.layout import Array
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.messages import contiguous_counts, fullest_ends
+from jaxlib.ipu.moves.move_ends import contiguous_counts, fullest_ends
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.moves.traffic import Traffic, traffic
 from jaxlib.ipu.tile.program import TileProgram

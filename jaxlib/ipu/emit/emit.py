@@ -46,7 +46,7 @@ def program(
     steps=[step.record(target, builder.mapping) for step in tiles.steps],
     locations=[schema.Location(*key) for key in builder.locations],
     cost_analysis=[schema.NamedValue(n, v) for n, v in figures.items()],
-    memory=memory.record(),
+    memory=memory.record(target),
     estimated_seconds=host_seconds(target, tiles.steps, tiles.tensors),
     module=code,
     omissions=omissions,

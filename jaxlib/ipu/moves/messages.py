@@ -63,9 +63,14 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
-from jaxlib.ipu.moves.distinct import repeats
-from jaxlib.ipu.moves.segments import WORD, count_segments
+from jaxlib.ipu.moves.move_ends import (
+  EndFigures,
+  FullestEnds,
+  contiguous_counts,
+  move_ends,
+  staying_segments,
+)
+from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.moves.traffic import Traffic, of_move, traffic
 
 Array = npt.NDArray[np.int64]
@@ -81,30 +86,6 @@ _SEND, _SEND_ON = 64, 4096
 # Words of a row besides its messages: neutral source, delay, return
 # (ipu-stack) [S].
 ROW = 3
-
-
-class EndFigures(NamedTuple):
-  """The tile that sends or receives most: its numbers of segments and of peers,
-  and its bytes."""
-
-  segments: int
-  peers: int
-  size: int
-
-
-class FullestEnds(NamedTuple):
-  """The fullest sender and receiver of a move.
-
-  Attributes:
-    sender, receiver: their figures.
-    whole: whether all segments begin and end at words.
-    keeps: whether every tile already holds some of what it needs.
-  """
-
-  sender: EndFigures
-  receiver: EndFigures
-  whole: bool
-  keeps: bool
 
 
 class Messages(NamedTuple):
@@ -140,75 +121,21 @@ def messages(
     source, destination, shape, item_bytes, once: see `traffic.traffic`.
     word_price: bytes that tiles may copy to save a word of code.
   """
-  found = fullest_ends(source, destination, shape, item_bytes, once)
+  found = move_ends(source, destination, shape, item_bytes, once)
   if found is None:
     return None
   scheme = _cheapest(
-    found, (source, destination, shape, item_bytes), word_price
+    found.ends, (source, destination, shape, item_bytes), word_price
   )
-  moved = traffic(source, destination, shape, item_bytes, once)
-  arrives, leaves = moved.received > 0, moved.sent > 0
-  words = scheme.receives * arrives + scheme.sends * leaves
+  words = scheme.receives * found.mask(found.receivers)
+  words += scheme.sends * found.mask(found.senders)
   buffers = None
   if scheme.packs or scheme.unpacks:
+    moved = traffic(source, destination, shape, item_bytes, once)
     buffers = (scheme.unpacks > 0) * moved.received + (
       scheme.packs > 0
     ) * moved.sent
   return Messages(words, words > 0, scheme.packs, scheme.unpacks, buffers)
-
-
-def fullest_ends(
-  source: MoveEnd,
-  destination: MoveEnd,
-  shape: tuple[int, ...],
-  item_bytes: int,
-  once: bool,
-) -> FullestEnds | None:
-  """The tiles that send and receive most; None if nothing changes its tile.
-
-  Args:
-    source, destination, shape, item_bytes, once: see `traffic.traffic`.
-  """
-  moved = traffic(source, destination, shape, item_bytes, once)
-  most = int(moved.received.max(initial=0)) // item_bytes
-  if not most:
-    return None
-  to, of = count_segments(destination, source, shape, item_bytes)
-  keeps = moved.kept is not None and bool(moved.kept.all())
-  left = int(moved.sent.max()) // item_bytes
-  receiver = EndFigures(
-    *to.crossing(most, keeps, moved.arriving), most * item_bytes
-  )
-  sender = EndFigures(
-    *of.crossing(left, keeps, moved.leaving), left * item_bytes
-  )
-  return FullestEnds(sender, receiver, to.whole, keeps)
-
-
-def contiguous_counts(
-  found: FullestEnds,
-  source: MoveEnd,
-  destination: MoveEnd,
-  shape: tuple[int, ...],
-  item_bytes: int,
-) -> tuple[int, int, bool]:
-  """The contiguous sources of the fullest sender, the contiguous destinations
-  of the fullest receiver, and whether the latter begin and end at words."""
-  to, of = count_segments(destination, source, shape, item_bytes)
-  grain = max(WORD // item_bytes, 1)
-  destinations, even = contiguous_destinations(
-    destination, source, shape, to.elements, grain
-  )
-  sources, _ = contiguous_destinations(
-    source, destination, shape, of.elements, grain
-  )
-  # What a receiver keeps is at least one such interval, which it does not
-  # receive. A sender does not send what it keeps, unless another tile reads it
-  # as well.
-  destinations = min(destinations - found.keeps, found.receiver.segments)
-  keeps = found.keeps and _one_reader(source, destination, shape)
-  sources = min(sources - keeps, found.sender.segments)
-  return max(sources, 1), max(destinations, 1), even and to.even
 
 
 @of_move
@@ -261,17 +188,11 @@ def staying(
     narrow: whether to return None if segments fill vectors, so that vertices
       can read them in place.
   """
-  kept = traffic(source, destination, shape, item_bytes).kept
-  if kept is None or not kept.any():
-    return None if narrow else kept
-  most = int(kept.max()) // item_bytes
-  segments = min(
-    end.crossing(most, False)[0]
-    for end in count_segments(source, destination, shape, item_bytes)
-  )
-  if narrow and (segments == 1 or most * item_bytes >= VECTOR * segments):
+  segments, most = staying_segments(source, destination, shape, item_bytes)
+  if narrow and (segments <= 1 or most >= VECTOR * segments):
     return None
-  return _copied(kept, segments)
+  kept = traffic(source, destination, shape, item_bytes).kept
+  return kept if kept is None or not most else _copied(kept, segments)
 
 
 def _copied(size: Array, segments: int) -> Array | None:
@@ -292,15 +213,6 @@ def vectors(size: int, segments: int) -> int:
     segments: number of segments, of equal sizes.
   """
   return segments * (1 - (-size // (segments * VECTOR))) * VECTOR
-
-
-def _one_reader(
-  source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]
-) -> bool:
-  """Whether each element is read for a single place on a single tile."""
-  return destination.layout.num_replicas == 1 and not repeats(
-    shape, source.strides
-  )
 
 
 class _Scheme(NamedTuple):

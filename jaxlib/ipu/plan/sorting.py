@@ -17,6 +17,7 @@ from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves import messages
 from jaxlib.ipu.moves.affine import MoveEnd
+from jaxlib.ipu.moves.segments import count_segments
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
@@ -103,7 +104,7 @@ def _leaving(split: Layout, to: Layout) -> int:
   """A tile's words of exchange code that moves sorted rows to their owners."""
   ends = MoveEnd(split, 0, (1,)), MoveEnd(to, 0, (1,))
   shape = (to.num_elements,)
-  sends, receives = messages.count_segments(*ends, shape, messages.WORD)
+  sends, receives = count_segments(*ends, shape, messages.WORD)
   return messages.row_words(sends.segments, receives.segments)
 
 

@@ -812,9 +812,21 @@ class NamedValue:
 
 
 @record
+class TileRange:
+  """Adjacent tiles that need equally many bytes each."""
+
+  tiles: U32
+  bytes: U64
+
+
+@record
 class Memory:
-  """The SRAM plan: bytes over all tiles, and those of the fullest tile by which
-  a program is admitted (`sram/memory.py`)."""
+  """The SRAM plan: bytes over all tiles, and those of single tiles by which a
+  program is admitted (`sram/memory.py`).
+
+  `ranges` cover all tiles, from the first one on. If there are none, all tiles
+  need as much as the fullest one.
+  """
 
   argument_bytes: U64
   result_bytes: U64
@@ -823,6 +835,7 @@ class Memory:
   code_bytes: U64
   peak_tile_bytes: U64
   peak_tile: U32
+  ranges: list[TileRange] = dataclasses.field(default_factory=list)
 
 
 @record

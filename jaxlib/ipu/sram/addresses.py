@@ -64,6 +64,10 @@ class TileGroup:
       the group has of it, aligned.
     addresses: of each allocation group, in bytes from the beginning of the
       SRAM.
+    down: the numbers of the allocation groups that grow down from the last
+      byte.
+    shift: bytes by which all others are higher than they have to be, so that
+      they are in the interleaved region.
     needed: bytes of SRAM that code and all allocation groups take, gaps
       included.
     crowded: whether they do not fit, but would if all of the SRAM were
@@ -74,6 +78,8 @@ class TileGroup:
   code: int
   sizes: list[int]
   addresses: list[int]
+  down: frozenset[int]
+  shift: int
   needed: int
   crowded: bool
 
@@ -85,15 +91,48 @@ class Addresses:
   Attributes:
     allocations: all allocation groups, first those that are live all the time.
     groups: groups of tiles; each tile is in one of them.
+    table: the bytes of allocation groups on each tile.
   """
 
   allocations: list[AllocationGroup]
   groups: list[TileGroup]
+  table: TileBytes
 
   @property
   def fullest(self) -> TileGroup:
     """The group that needs most SRAM."""
     return max(self.groups, key=lambda g: g.needed)
+
+  def needed(self, target: Target, code: Array) -> Array:
+    """The bytes of SRAM that each tile needs at these addresses, gaps included;
+    int64[tile].
+
+    Args:
+      target: the machine.
+      code: bytes of code on each tile.
+    """
+    end = target.bytes_per_tile // _WIDE * _WIDE
+    up, down = code.copy(), np.zeros_like(code)
+    for group in self.groups:
+      # Of allocation groups with equal bytes on all tiles, only the one that
+      # is furthest from where its stack begins matters.
+      above: dict[int, int] = {}
+      below: dict[int, int] = {}
+      for n, (allocation, address) in enumerate(
+        zip(self.allocations, group.addresses, strict=True)
+      ):
+        row = allocation.row
+        if n in group.down:
+          below[row] = max(below.get(row, 0), end - address)
+        else:
+          above[row] = max(above.get(row, 0), address - group.shift)
+      for row, address in above.items():
+        held = self.table.row(row)
+        np.maximum(up, held + address, out=up, where=group.tiles & (held > 0))
+      for row, depth in below.items():
+        held = self.table.row(row)
+        np.maximum(down, depth, out=down, where=group.tiles & (held > 0))
+    return up + down
 
 
 def assign(
@@ -130,7 +169,7 @@ def assign(
   rest: Tiles = np.ones(len(code), np.bool_)
   fullest = int(peaks.argmax())
   if table.on(fullest) == most:
-    return Addresses(packer.allocations, [group(rest, most)])
+    return Addresses(packer.allocations, [group(rest, most)], table)
   rows = table.rows()
   groups: list[TileGroup] = []
   needed = 0
@@ -142,7 +181,7 @@ def assign(
       # One group of all other tiles may need no more than the fullest one.
       others = group(rest, rows[:, rest].max(1).tolist())
       if last or others.needed <= needed:
-        return Addresses(packer.allocations, [*groups, others])
+        return Addresses(packer.allocations, [*groups, others], table)
     groups.append(group(below, table.on(fullest)))
     needed = max(needed, groups[-1].needed)
     rest = rest & ~below
@@ -201,18 +240,29 @@ class _Packer:
     everything = range(len(sizes))
     addresses, top = self._stack(everything, sizes, steps, base, bound)
     needed, limit = top, self._target.bytes_per_tile
+    down: frozenset[int] = frozenset()
+    shift = 0
     if self._wide:
       # Vertices' state and stacks may extend beyond the first region.
       begin = -(-self._target.executable_bytes // _WIDE) * _WIDE
       begin = max(begin, base)
       if top - base <= limit - begin:
-        addresses = [a - base + begin for a in addresses]
+        shift = begin - base
+        addresses = [a + shift for a in addresses]
       elif top <= limit:
         stacks, needed = self._two_stacks(sizes, steps, base, begin, bound)
-        addresses = stacks if needed <= limit else addresses
+        if needed <= limit:
+          addresses, down = stacks, frozenset(self._high())
         needed = max(top, needed)
     crowded = top <= limit < needed
-    return TileGroup(tiles, code, sizes, addresses, needed, crowded)
+    return TileGroup(
+      tiles, code, sizes, addresses, down, shift, needed, crowded
+    )
+
+  def _high(self) -> list[int]:
+    """The numbers of the allocation groups that have to be interleaved."""
+    numbered = enumerate(self.allocations)
+    return [n for n, allocation in numbered if self._interleaved(allocation)]
 
   def _two_stacks(
     self,
@@ -225,9 +275,9 @@ class _Packer:
     """Addresses of all allocation groups, with those that have to be
     interleaved at the end of the SRAM, above `begin`; and the bytes needed,
     which exceed the SRAM if that is not possible."""
-    wide = [self._interleaved(u) for u in self.allocations]
-    high = [n for n, interleaved in enumerate(wide) if interleaved]
-    low = [n for n, interleaved in enumerate(wide) if not interleaved]
+    high = self._high()
+    among = set(high)
+    low = [n for n in range(len(sizes)) if n not in among]
     limit = self._target.bytes_per_tile
     end = limit // _WIDE * _WIDE
     below, depth = self._stack(high, sizes, steps, 0, 0)

@@ -92,8 +92,11 @@ class MemoryPlan:
     """Bytes of the tile that needs most, gaps between tensors included."""
     return self.addresses.fullest.needed
 
-  def record(self) -> schema.Memory:
+  def record(self, target: Target) -> schema.Memory:
     """The plan as a record of the program."""
+    needed = self.addresses.needed(target, self.code.total)
+    begins = np.flatnonzero(np.diff(needed, prepend=-1))
+    lengths = np.diff(begins, append=len(needed))
     return schema.Memory(
       self.argument_bytes,
       self.result_bytes,
@@ -102,6 +105,10 @@ class MemoryPlan:
       self.code_bytes,
       self.bytes_with_gaps,
       self.peak_tile,
+      [
+        schema.TileRange(tiles, size)
+        for tiles, size in zip(lengths.tolist(), needed[begins].tolist())
+      ],
     )
 
 

@@ -86,6 +86,12 @@ struct ModuleText {
   void CopyTo(char* to) const;
 };
 
+// Adjacent tiles that need equally many bytes each.
+struct TileRange {
+  int64_t tiles;
+  int64_t bytes;
+};
+
 // A program's description of itself; all of it is known at compile time.
 struct ProgramInfo {
   std::string name;
@@ -112,6 +118,8 @@ struct ProgramInfo {
   int64_t temporary_bytes = 0;
   int64_t code_bytes = 0;
   int64_t peak_tile_bytes = 0;  // of the fullest tile, at the peak
+  // The same for each tile, from the first one on. Empty: they are all alike.
+  std::vector<TileRange> tile_ranges;
   int64_t total_bytes() const {
     return argument_bytes + result_bytes - alias_bytes + temporary_bytes +
            code_bytes;

@@ -103,6 +103,10 @@ ProgramInfo MakeInfo(program::Contents contents) {
   info.temporary_bytes = static_cast<int64_t>(p.memory.temporary_bytes);
   info.code_bytes = static_cast<int64_t>(p.memory.code_bytes);
   info.peak_tile_bytes = static_cast<int64_t>(p.memory.peak_tile_bytes);
+  for (const program::TileRange& range : p.memory.ranges) {
+    info.tile_ranges.push_back(
+        {range.tiles, static_cast<int64_t>(range.bytes)});
+  }
   info.module.text = std::move(p.module);
   for (const program::Omission& o : p.omissions) {
     const auto bytes = contents.constants.subspan(o.address, o.size);

@@ -36,7 +36,7 @@ ArgumentMoves FindMoves(const Executable& executable,
     }
     found.numbers.push_back(i);
     found.moves.push_back(
-        {arguments[i]->resident(), executable.argument_tile_bytes(i)});
+        {arguments[i]->resident(), executable.argument_tile_bytes(i), there});
   }
   return found;
 }

@@ -8,10 +8,15 @@
 namespace ipu::testing {
 namespace {
 
-ArrayLayoutPtr LayoutOf(std::vector<int64_t> mapping, int64_t tile_bytes,
-                        double from_default, double to_default) {
-  return std::make_shared<const ArrayLayout>(ArrayLayout{
-      std::move(mapping), tile_bytes, from_default, to_default, 0, 0});
+constexpr int64_t kCount = 100;
+
+// The layout of `kCount` floats in blocks of so many bytes, one a tile.
+ArrayLayoutPtr LayoutOf(int64_t tile_bytes, double from_default,
+                        double to_default) {
+  const std::vector<int64_t> mapping = {0, 1, kCount, 1, tile_bytes / 4,
+                                        1, 1, 0,      0};
+  return std::make_shared<const ArrayLayout>(
+      ArrayLayout{mapping, tile_bytes, from_default, to_default, 0, 0});
 }
 
 class ArrayLayoutsTest : public PjrtTest {
@@ -38,16 +43,15 @@ class ArrayLayoutsTest : public PjrtTest {
     return figures.limit / 4 - figures.free / 4;  // of the fullest tile
   }
 
-  static constexpr int64_t kCount = 100;
   static constexpr int64_t kDefault = 104;  // 25 floats in vectors of 8 bytes
-  const ArrayLayoutPtr a_ = LayoutOf({1}, 200, 10, 1);
-  const ArrayLayoutPtr b_ = LayoutOf({2}, 300, 20, 2);
+  const ArrayLayoutPtr a_ = LayoutOf(200, 10, 1);
+  const ArrayLayoutPtr b_ = LayoutOf(300, 20, 2);
 };
 
 TEST_F(ArrayLayoutsTest, AnArrayMovesOnceAndStays) {
   auto plain = Wanting(nullptr, nullptr);
   auto wants_a = Wanting(a_, nullptr);
-  auto also_a = Wanting(LayoutOf({1}, 200, 10, 1), nullptr);
+  auto also_a = Wanting(LayoutOf(200, 10, 1), nullptr);
   auto wants_b = Wanting(b_, nullptr);
   auto x = Put(std::vector<float>(kCount));
   EXPECT_EQ(Cycles(plain.get(), x.get()), 0);
@@ -92,6 +96,34 @@ TEST_F(ArrayLayoutsTest, SramCountsTheFullestTileOfTheLayout) {
   EXPECT_EQ(InUse(), 0);
 }
 
+TEST_F(ArrayLayoutsTest, AnArrayThatMovesTakesTheTilesOfItsNewLayout) {
+  auto on_first_tile = Wanting(LayoutOf(400, 0, 0), nullptr);
+  auto on_all = Wanting(nullptr, nullptr);
+  auto x = Put(std::vector<float>(kCount)), y = Put(std::vector<float>(kCount));
+  auto others = Put(std::vector<float>(4 * 90));  // 360 bytes of each tile
+  const auto there = std::make_shared<const ArrayLayout>(
+      ArrayLayout{{1, 1, 130, 1, 130, 1, 0, 0, 0}, 520});
+  TensorInfo large = Floats(130);  // all on tile 1
+  large.layout = there;
+  large.tile_bytes = there->tile_bytes;
+  Resident resident;
+  const Status refused = device()->sram.Enter(large, &resident);
+  EXPECT_NE(std::string(refused.message()).find("of tile 1's SRAM"),
+            std::string::npos)
+      << refused.message();
+  Execute(on_first_tile.get(), {x.get()});
+  EXPECT_TRUE(device()->sram.Enter(large, &resident).ok());
+  // Now there is no room on tile 1 for it to move back.
+  Outcome outcome = Execute(on_all.get(), {x.get()});
+  const std::string message = Get(outcome.results[0].get()).second;
+  EXPECT_NE(message.find("of tile 1's SRAM"), std::string::npos) << message;
+  EXPECT_NE(x->layout, nullptr);
+  resident.Leave();
+  outcome = Execute(on_all.get(), {x.get()});
+  EXPECT_EQ(Get(outcome.results[0].get()).second, "");
+  EXPECT_EQ(x->layout, nullptr);
+}
+
 TEST_F(ArrayLayoutsTest, HostMemoryHasNoLayouts) {
   auto step = Wanting(a_, a_);
   auto x = Put(std::vector<float>(kCount));
@@ -112,7 +144,7 @@ TEST_F(ArrayLayoutsTest, AnArrayThatIsDeletedMeanwhileDoesNotCount) {
   x->Delete();
   {
     Sram::Room results;
-    EXPECT_EQ(device()->sram.Admit({}, moves.moves, {}, &results), 0);
+    EXPECT_EQ(device()->sram.Admit({}, moves.moves, {}, &results).bytes, 0);
   }
   EXPECT_EQ(InUse(), 0);
 }
@@ -125,7 +157,7 @@ TEST_F(ArrayLayoutsTest, AnArrayStaysInPlaceIfTheProgramDoesNotFit) {
   EXPECT_NE(Get(outcome.results[0].get()).second, "");
   EXPECT_EQ(x->layout, nullptr);
   // Needs no more than its argument, which exists twice while it moves.
-  auto wide = Wanting(LayoutOf({3}, 400, 0, 0), nullptr, 400);
+  auto wide = Wanting(LayoutOf(400, 0, 0), nullptr, 400);
   outcome = Execute(wide.get(), {x.get()});
   EXPECT_NE(Get(outcome.results[0].get()).second, "");
   EXPECT_EQ(InUse(), kDefault + 600);

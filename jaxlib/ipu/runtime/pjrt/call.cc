@@ -64,19 +64,21 @@ SramNeed NeedOf(std::span<PJRT_Buffer* const> arguments,
                 std::span<const uint32_t> donated,
                 const Executable& executable) {
   SramNeed need = executable.sram_need();
+  const auto copy = [&](size_t i) {
+    const TensorInfo& argument = executable.info().arguments[i];
+    if (argument.on_host) return;
+    need.tile_bytes += executable.argument_tile_bytes(i);
+    need.copies.push_back(&argument);
+  };
   if (donated.size() != executable.donated().size()) [[unlikely]] {
     for (uint32_t i : executable.donated()) {
-      need.tile_bytes += executable.argument_tile_bytes(i);
-    }
-    for (uint32_t i : donated) {
-      need.tile_bytes -= executable.argument_tile_bytes(i);
+      if (std::binary_search(donated.begin(), donated.end(), i)) continue;
+      copy(i);
     }
   }
   // A buffer passed as two arguments occupies SRAM once.
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i]->being_passed) {
-      need.tile_bytes += executable.argument_tile_bytes(i);
-    }
+    if (arguments[i]->being_passed) copy(i);
     arguments[i]->being_passed = true;
   }
   for (PJRT_Buffer* argument : arguments) argument->being_passed = false;
@@ -135,7 +137,7 @@ SramClaim::SramClaim(std::span<PJRT_Buffer* const> arguments,
 }
 
 Status SramClaim::Admit(Call* call, Sram::Room* results) {
-  const int64_t excess = sram_.Admit(need_, moves_.moves, leaving_, results);
+  const SramExcess excess = sram_.Admit(need_, moves_.moves, leaving_, results);
   IPU_RETURN_IF_ERROR(CheckExcess(excess, *results));
   ApplyMoves(call);
   return Status();
@@ -150,14 +152,15 @@ void SramClaim::Commit(Call* call) {
   ApplyMoves(call);
 }
 
-Status SramClaim::CheckExcess(int64_t excess, const Sram::Room& results) {
-  if (excess <= 0) [[likely]]
+Status SramClaim::CheckExcess(const SramExcess& excess,
+                              const Sram::Room& results) {
+  if (excess.bytes == 0) [[likely]]
     return Status();
   const std::string& name = executable_.info().name;
   if (results.sram == nullptr) {
     std::vector<const Resident*> among;
     for (PJRT_Buffer* a : arguments_) among.push_back(a->resident());
-    return sram_.NoRoom(name, need_, excess, among);
+    return sram_.NoRoom(name, excess, among);
   }
   if (executable_.WarnsOfSram()) sram_.Warn("program " + name, excess);
   return Status();

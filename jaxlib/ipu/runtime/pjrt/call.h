@@ -63,7 +63,7 @@ class SramClaim {
   void Commit(Call* call);
 
  private:
-  Status CheckExcess(int64_t excess, const Sram::Room& results);
+  Status CheckExcess(const SramExcess& excess, const Sram::Room& results);
   void ApplyMoves(Call* call);
 
   const std::span<PJRT_Buffer* const> arguments_;

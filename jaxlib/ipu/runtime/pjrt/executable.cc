@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/pjrt/array_tiles.h"
 #include "jaxlib/ipu/runtime/pjrt/error.h"
 #include "jaxlib/ipu/runtime/pjrt/serialized_executable.h"
 #include "jaxlib/ipu/runtime/pjrt/signature.h"
@@ -255,6 +256,30 @@ void Executable::PlanSram() {
     sram_need_.result_tile_bytes += result->tile_bytes;
     sram_need_.result_bytes += static_cast<int64_t>(result->bytes);
   }
+  sram_need_.tiles = &tile_needs_;
+  sram_need_.results = results_;
+}
+
+// What a run needs on each tile in addition to its arguments. A program that
+// was planned for fewer tiles needs nothing of the others, on which parts of
+// its arguments may be all the same.
+std::vector<int64_t> Executable::TileNeeds() const {
+  const Machine& machine = device()->machine;
+  std::vector<TileRange> ranges = info().tile_ranges;
+  if (ranges.empty())
+    ranges = {{info().plan.num_tiles, info().peak_tile_bytes}};
+  std::vector<int64_t> needs;
+  for (const TileRange& range : ranges) {
+    needs.insert(needs.end(), static_cast<size_t>(range.tiles), range.bytes);
+  }
+  needs.resize(static_cast<size_t>(machine.num_tiles));
+  for (const TensorInfo& argument : info().arguments) {
+    if (argument.on_host) continue;
+    AddTileBytes(argument, argument.layout.get(), machine.data_path_bytes, -1,
+                 needs);
+  }
+  for (int64_t& need : needs) need = std::max<int64_t>(need, 0);
+  return needs;
 }
 
 // A stored program may come from another machine. One that was planned for

@@ -94,6 +94,7 @@ class Executable {
              std::vector<PJRT_Device*> devices,
              std::unique_ptr<LoadedProgram> program);
   void PlanSram();
+  std::vector<int64_t> TileNeeds() const;
   Status CheckPlan() const;
   Status CheckInfo() const;
 
@@ -106,6 +107,7 @@ class Executable {
   std::vector<FeedPtr> infeeds_;         // of the devices
   mutable std::atomic<double> seconds_;  // expected duration of a run
   mutable std::atomic<bool> warned_{false};
+  const LazyTiles tile_needs_{[this] { return TileNeeds(); }};
   SramNeed sram_need_;
   std::vector<int64_t> argument_tile_bytes_;
 

@@ -6,49 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/pjrt/array_tiles.h"
 #include "jaxlib/ipu/runtime/pjrt/device.h"
 #include "jaxlib/ipu/runtime/pjrt/dtype.h"
 
 namespace ipu {
 namespace {
 
-// The constants of plan/default_layout.py, where it says which is a guess;
-// tests/ipu/test_sram.py checks that both sides agree.
-constexpr int64_t kSmallestBytes = 128;
-constexpr double kCoarser = 1.25;
-constexpr int64_t kCoarsest = 8;
-constexpr int64_t kWordBytes = 4;
-
 constexpr size_t kNamed = 5;  // residents listed in an error
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Sets parts[d] to the number of blocks that dimension d is cut into and
-// returns the number of elements of the largest cell.
-int64_t Cut(std::span<const int64_t> shape, int64_t tiles, int64_t grain,
-            double worth, int64_t* parts) {
-  if (shape.empty()) return 1;
-  const int64_t extent = shape[0];
-  const std::span<const int64_t> rest = shape.subspan(1);
-  const int64_t unit = rest.empty() ? grain : 1;
-  const int64_t smallest = CeilDiv(extent, std::min(tiles, extent));
-  int64_t best = -1;
-  std::vector<int64_t> trial(shape.size());
-  for (int64_t times = 1; times <= kCoarsest; ++times) {
-    const int64_t block = std::min(CeilDiv(smallest * times, unit) * unit,
-                                   CeilDiv(extent, unit) * unit);
-    trial[0] = CeilDiv(extent, block);
-    const int64_t cell =
-        Cut(rest, tiles / trial[0], grain, worth, trial.data() + 1) *
-        std::min(block, extent);
-    if (best < 0 || cell * worth < best) {
-      best = cell;
-      std::copy(trial.begin(), trial.end(), parts);
-    }
-    if (trial[0] * kCoarsest < tiles || block >= extent || rest.empty()) break;
-  }
-  return best;
-}
 
 std::string WithCommas(int64_t number) {
   std::string digits = std::to_string(number);
@@ -76,41 +41,19 @@ constexpr char kWhatToDo[] =
     "run on the model regardless: POPLAR_ENGINE_OPTIONS="
     "'{\"debug.allowOutOfMemory\": \"true\"}'";
 
-}  // namespace
-
-int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
-                         int64_t data_path_bytes) {
-  if (info.bytes == 0) return 0;
-  // The shape as it is in memory: outermost dimension first, complex numbers as
-  // pairs.
-  std::vector<int64_t> shape = info.shape;
-  for (size_t d = 0; d < info.minor_to_major.size(); ++d) {
-    shape[shape.size() - 1 - d] = info.shape[info.minor_to_major[d]];
+// The tile that has least room for `asked` beside `held`.
+SramExcess Worst(const std::vector<int64_t>& held,
+                 const std::vector<int64_t>& asked, int64_t bytes_per_tile) {
+  size_t worst = 0;
+  for (size_t t = 1; t < held.size(); ++t) {
+    if (held[t] + asked[t] > held[worst] + asked[worst]) worst = t;
   }
-  auto item = static_cast<int64_t>(InfoOf(info.dtype).bytes);
-  if (IsComplex(info.dtype)) {
-    shape.push_back(2);
-    item /= 2;
-  }
-  const auto bytes = static_cast<int64_t>(info.bytes);
-  const int64_t size = bytes / item;
-  const int64_t grain = std::max<int64_t>(1, data_path_bytes / item);
-  const int64_t tiles =
-      std::min(num_tiles, std::max<int64_t>(1, CeilDiv(bytes, kSmallestBytes)));
-  if (shape.size() <= 1) {
-    return std::min(CeilDiv(CeilDiv(size, tiles), grain) * grain, size) * item;
-  }
-  std::vector<int64_t> parts(shape.size());
-  const double worth = tiles < num_tiles ? kCoarser : 1.0;
-  Cut(shape, tiles, grain, worth, parts.data());
-  int64_t cell = 1;
-  for (size_t d = 0; d < shape.size(); ++d) cell *= CeilDiv(shape[d], parts[d]);
-  // Blocks of the last dimension are rounded up to whole words.
-  const int64_t last = CeilDiv(shape.back(), parts.back());
-  const int64_t word = std::max<int64_t>(1, kWordBytes / item);
-  const int64_t whole = CeilDiv(last, word) * word;
-  return cell / last * std::min(whole, shape.back()) * item;
+  const int64_t excess = held[worst] + asked[worst] - bytes_per_tile;
+  return {std::max<int64_t>(excess, 0), static_cast<int64_t>(worst),
+          asked[worst]};
 }
+
+}  // namespace
 
 int64_t TileBytes(const TensorInfo& info, const Machine& machine) {
   if (info.layout != nullptr) return info.layout->tile_bytes;
@@ -125,49 +68,58 @@ void Resident::Leave() {
 }
 
 Sram::Room::~Room() {
-  if (sram == nullptr || (tile_bytes == 0 && bytes == 0)) return;
+  if (sram == nullptr) return;
   std::lock_guard lock(sram->mutex_);
-  sram->tile_bytes_ -= tile_bytes;
-  sram->in_use_ -= bytes;
+  for (const auto& result : results) {
+    if (!result->on_host) sram->AddKept(*result, result->layout.get(), -1);
+  }
+  std::erase(sram->rooms_, this);
+  sram->Count(-tile_bytes, -bytes);
 }
 
 Sram::Sram(const Machine& machine, std::string name)
     : bytes_per_tile_(machine.bytes_per_tile),
       num_tiles_(machine.num_tiles),
+      data_path_bytes_(machine.data_path_bytes),
       overflows_(machine.may_overflow),
       warns_(machine.warns),
       name_(std::move(name)) {}
 
 Status Sram::Enter(const TensorInfo& info, Resident* resident) {
   std::unique_lock lock(mutex_);
-  const int64_t excess = tile_bytes_ + info.tile_bytes - bytes_per_tile_;
-  if (excess > 0 && !overflows_) [[unlikely]] {
-    return ResourceExhausted("out of memory: an array " + TypeText(info) +
-                             " needs " + WithCommas(info.tile_bytes) +
-                             " bytes of the fullest tile's SRAM, but only " +
-                             WithCommas(bytes_per_tile_ - tile_bytes_) +
-                             " of " + WithCommas(bytes_per_tile_) +
-                             " are free on " + name_ + Largest({}) + kWhatToDo);
+  SramExcess excess;
+  if (tile_bytes_ + info.tile_bytes > bytes_per_tile_) [[unlikely]]
+    excess = ExcessOf(info);
+  if (excess.bytes > 0 && !overflows_) [[unlikely]] {
+    const int64_t held = bytes_per_tile_ + excess.bytes - excess.needed;
+    return ResourceExhausted(
+        "out of memory: an array " + TypeText(info) + " needs " +
+        WithCommas(excess.needed) + " bytes of tile " +
+        std::to_string(excess.tile) + "'s SRAM, but only " +
+        WithCommas(std::max<int64_t>(bytes_per_tile_ - held, 0)) + " of " +
+        WithCommas(bytes_per_tile_) + " are free there on " + name_ +
+        Largest(excess.tile, {}) + kWhatToDo);
   }
   Count(info.tile_bytes, static_cast<int64_t>(info.bytes));
+  AddKept(info, info.layout.get(), 1);
   Link(info, resident);
   peak_ = std::max(peak_, in_use_);
   lock.unlock();
-  if (excess > 0) [[unlikely]]
+  if (excess.bytes > 0) [[unlikely]]
     Warn("an array " + TypeText(info), excess);
   return Status();
 }
 
-int64_t Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
-                    std::span<Resident* const> donated, Room* results) {
+SramExcess Sram::Admit(const SramNeed& need, std::span<const SramMove> moves,
+                       std::span<Resident* const> donated, Room* results) {
   std::lock_guard lock(mutex_);
-  const int64_t excess = ReserveLocked(need, moves, results);
+  const SramExcess excess = ReserveLocked(need, moves, results);
   if (results->sram != nullptr) CommitLocked(need, moves, donated);
   return excess;
 }
 
-int64_t Sram::Reserve(const SramNeed& need, std::span<const SramMove> moves,
-                      Room* results) {
+SramExcess Sram::Reserve(const SramNeed& need, std::span<const SramMove> moves,
+                         Room* results) {
   std::lock_guard lock(mutex_);
   return ReserveLocked(need, moves, results);
 }
@@ -178,33 +130,33 @@ void Sram::Commit(const SramNeed& need, std::span<const SramMove> moves,
   CommitLocked(need, moves, donated);
 }
 
-int64_t Sram::ReserveLocked(const SramNeed& need,
-                            std::span<const SramMove> moves, Room* results) {
-  int64_t change = 0;
-  int64_t largest = 0;  // is there twice while it moves, before the run
-  for (const SramMove& move : moves) {
-    if (move.resident->sram_ != this) continue;  // deleted meanwhile
-    change += move.tile_bytes - move.resident->tile_bytes_;
-    largest = std::max(largest, move.tile_bytes);
-  }
-  const int64_t excess = tile_bytes_ +
-                         std::max(change + need.tile_bytes, largest) -
-                         bytes_per_tile_;
-  if (excess > 0 && !overflows_ && !need.overflows) [[unlikely]]
+SramExcess Sram::ReserveLocked(const SramNeed& need,
+                               std::span<const SramMove> moves, Room* results) {
+  const SramExcess excess = ExcessOf(need, moves);
+  if (excess.bytes > 0 && !overflows_ && !need.overflows) [[unlikely]]
     return excess;
   Count(need.result_tile_bytes, need.result_bytes);
+  for (const auto& result : need.results) {
+    if (!result->on_host) AddKept(*result, result->layout.get(), 1);
+  }
   results->sram = this;
   results->tile_bytes = need.result_tile_bytes;
   results->bytes = need.result_bytes;
-  return std::max<int64_t>(excess, 0);
+  results->results = need.results;
+  rooms_.push_back(results);
+  return excess;
 }
 
 void Sram::CommitLocked(const SramNeed& need, std::span<const SramMove> moves,
                         std::span<Resident* const> donated) {
   for (const SramMove& move : moves) {
     if (move.resident->sram_ != this) continue;
-    Count(move.tile_bytes - move.resident->tile_bytes_, 0);
-    move.resident->tile_bytes_ = move.tile_bytes;
+    Resident& moved = *move.resident;
+    Count(move.tile_bytes - moved.tile_bytes_, 0);
+    AddKept(*moved.info_, moved.layout_.get(), -1);
+    AddKept(*moved.info_, move.layout.get(), 1);
+    moved.tile_bytes_ = move.tile_bytes;
+    moved.layout_ = move.layout;
   }
   // The results are counted already.
   peak_ = std::max(peak_, in_use_ - need.result_bytes + need.bytes);
@@ -215,48 +167,128 @@ void Sram::Enter(const TensorInfo& info, Resident* resident, Room* results) {
   std::lock_guard lock(mutex_);
   results->tile_bytes -= info.tile_bytes;
   results->bytes -= static_cast<int64_t>(info.bytes);
+  size_t next = 0;
+  while (results->results[next].get() != &info) ++next;
+  results->results = results->results.subspan(next + 1);
   Link(info, resident);
 }
 
-Status Sram::NoRoom(const std::string& program, const SramNeed& need,
-                    int64_t excess,
+Status Sram::NoRoom(const std::string& program, const SramExcess& excess,
                     std::span<const Resident* const> arguments) const {
   std::lock_guard lock(mutex_);
-  return ResourceExhausted("out of memory: program " + program + " needs " +
-                           WithCommas(need.tile_bytes) +
-                           " bytes of the fullest tile's SRAM in addition to "
-                           "its arguments; with the "
-                           "arrays on " +
-                           name_ + " that is " + WithCommas(excess) +
-                           " more than the " + WithCommas(bytes_per_tile_) +
-                           " bytes of a tile" + Largest(arguments) + kWhatToDo);
+  return ResourceExhausted(
+      "out of memory: program " + program + " needs " +
+      WithCommas(excess.needed) + " bytes of tile " +
+      std::to_string(excess.tile) +
+      "'s SRAM in addition to its arguments; with the arrays on " + name_ +
+      " that is " + WithCommas(excess.bytes) + " more than the " +
+      WithCommas(bytes_per_tile_) + " bytes of a tile" +
+      Largest(excess.tile, arguments) + kWhatToDo);
 }
 
-void Sram::Warn(const std::string& what, int64_t excess) const {
+void Sram::Warn(const std::string& what, const SramExcess& excess) const {
   if (!warns_) return;
   std::fprintf(stderr,
-               "%s: out of memory: %s takes the fullest tile %s bytes beyond "
-               "its SRAM of %s bytes (debug.allowOutOfMemory is set)\n",
-               name_.c_str(), what.c_str(), WithCommas(excess).c_str(),
+               "%s: out of memory: %s takes tile %s %s bytes beyond its SRAM "
+               "of %s bytes (debug.allowOutOfMemory is set)\n",
+               name_.c_str(), what.c_str(), std::to_string(excess.tile).c_str(),
+               WithCommas(excess.bytes).c_str(),
                WithCommas(bytes_per_tile_).c_str());
 }
 
 Sram::Figures Sram::figures() const {
   std::lock_guard lock(mutex_);
-  const int64_t free = std::max<int64_t>(bytes_per_tile_ - tile_bytes_, 0);
+  const Tiles sums = Sums();
+  const int64_t fullest = *std::max_element(sums.begin(), sums.end());
+  const int64_t free = std::max<int64_t>(bytes_per_tile_ - fullest, 0);
   return {
       in_use_,          peak_, count_, largest_, bytes_per_tile_ * num_tiles_,
       free * num_tiles_};
 }
 
+SramExcess Sram::ExcessOf(const SramNeed& need,
+                          std::span<const SramMove> moves) {
+  const auto counts = [this](const SramMove& move) {
+    return move.resident->sram_ == this;  // it may be deleted meanwhile
+  };
+  // An array is there twice while it moves.
+  int64_t bound = tile_bytes_, most = 0;
+  for (const SramMove& move : moves) {
+    if (!counts(move)) continue;
+    most = std::max(most, bound + move.tile_bytes);
+    bound += move.tile_bytes - move.resident->tile_bytes_;
+  }
+  most = std::max(most, bound + need.tile_bytes);
+  if (most <= bytes_per_tile_) [[likely]]
+    return {};
+
+  Tiles held = KeptSums();
+  for (const SramMove& move : moves) {
+    if (!counts(move)) continue;
+    const Resident& moved = *move.resident;
+    Tiles asked(held.size());
+    Add(*moved.info_, move.layout.get(), 1, &asked);
+    const SramExcess excess = Worst(held, asked, bytes_per_tile_);
+    if (excess.bytes > 0) return excess;
+    Add(*moved.info_, move.layout.get(), 1, &held);
+    Add(*moved.info_, moved.layout_.get(), -1, &held);
+  }
+  Tiles asked = need.tiles != nullptr ? need.tiles->get() : Tiles(held.size());
+  for (const TensorInfo* copy : need.copies) {
+    Add(*copy, copy->layout.get(), 1, &asked);
+  }
+  return Worst(held, asked, bytes_per_tile_);
+}
+
+SramExcess Sram::ExcessOf(const TensorInfo& info) {
+  const Tiles& held = KeptSums();
+  Tiles asked(held.size());
+  Add(info, info.layout.get(), 1, &asked);
+  return Worst(held, asked, bytes_per_tile_);
+}
+
 void Sram::Count(int64_t tile_bytes, int64_t bytes) {
   tile_bytes_ += tile_bytes;
   in_use_ += bytes;
+  // Far from the limit the bound decides.
+  if (tile_bytes_ < bytes_per_tile_ / 2) tiles_.clear();
+}
+
+// What each tile holds.
+Sram::Tiles Sram::Sums() const {
+  if (!tiles_.empty()) return tiles_;
+  Tiles sums(static_cast<size_t>(num_tiles_));
+  for (const Resident* r = first_; r != nullptr; r = r->next_) {
+    Add(*r->info_, r->layout_.get(), 1, &sums);
+  }
+  for (const Room* room : rooms_) {
+    for (const auto& result : room->results) {
+      if (!result->on_host) Add(*result, result->layout.get(), 1, &sums);
+    }
+  }
+  return sums;
+}
+
+// The same, kept up to date from now on.
+const Sram::Tiles& Sram::KeptSums() {
+  if (tiles_.empty()) tiles_ = Sums();
+  return tiles_;
+}
+
+void Sram::Add(const TensorInfo& info, const ArrayLayout* layout, int64_t times,
+               Tiles* tiles) const {
+  AddTileBytes(info, layout, data_path_bytes_, times, *tiles);
+}
+
+void Sram::AddKept(const TensorInfo& info, const ArrayLayout* layout,
+                   int64_t times) {
+  if (!tiles_.empty()) Add(info, layout, times, &tiles_);
 }
 
 void Sram::Link(const TensorInfo& info, Resident* resident) {
   resident->sram_ = this;
   resident->info_ = &info;
+  resident->layout_ = info.layout;
   resident->tile_bytes_ = info.tile_bytes;
   resident->previous_ = nullptr;
   resident->next_ = first_;
@@ -268,6 +300,7 @@ void Sram::Link(const TensorInfo& info, Resident* resident) {
 
 void Sram::Unlink(Resident* resident) {
   if (resident->sram_.exchange(nullptr) == nullptr) return;
+  AddKept(*resident->info_, resident->layout_.get(), -1);
   Count(-resident->tile_bytes_, -static_cast<int64_t>(resident->info_->bytes));
   Resident* const next = resident->next_;
   (resident->previous_ ? resident->previous_->next_ : first_) = next;
@@ -275,7 +308,8 @@ void Sram::Unlink(Resident* resident) {
 }
 
 // Groups arrays of equal type and shape.
-std::string Sram::Largest(std::span<const Resident* const> without) const {
+std::string Sram::Largest(int64_t tile,
+                          std::span<const Resident* const> without) const {
   struct Kind {
     int64_t count = 0;
     int64_t tile_bytes = 0;  // of each
@@ -283,9 +317,13 @@ std::string Sram::Largest(std::span<const Resident* const> without) const {
   std::map<std::string, Kind> kinds;
   for (const Resident* r = first_; r != nullptr; r = r->next_) {
     if (std::find(without.begin(), without.end(), r) != without.end()) continue;
+    Tiles held(static_cast<size_t>(num_tiles_));
+    Add(*r->info_, r->layout_.get(), 1, &held);
+    const int64_t bytes = held[static_cast<size_t>(tile)];
+    if (bytes == 0) continue;
     Kind& kind = kinds[TypeText(*r->info_)];
     ++kind.count;
-    kind.tile_bytes = std::max(kind.tile_bytes, r->tile_bytes_);
+    kind.tile_bytes = std::max(kind.tile_bytes, bytes);
   }
   std::vector<std::pair<std::string, Kind>> sorted(kinds.begin(), kinds.end());
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -313,14 +351,3 @@ std::string Sram::Largest(std::span<const Resident* const> without) const {
 }
 
 }  // namespace ipu
-
-extern "C" int64_t ipu_fullest_tile_bytes(int dtype, const int64_t* shape,
-                                          size_t rank, int64_t num_tiles,
-                                          int64_t data_path_bytes) {
-  ipu::TensorInfo info;
-  info.dtype = static_cast<ipu::DType>(dtype);
-  info.shape.assign(shape, shape + rank);
-  info.bytes = ipu::InfoOf(info.dtype).bytes;
-  for (size_t d = 0; d < rank; ++d) info.bytes *= static_cast<size_t>(shape[d]);
-  return ipu::FullestTileBytes(info, num_tiles, data_path_bytes);
-}

@@ -1,11 +1,11 @@
 // Accounts for a device's SRAM between calls and decides whether more fits.
 //
-// Most arrays have the default tile mapping, which their shape and type
-// determine (plan/default_layout.py). All of these mappings begin on tile 0 and
-// none puts more on any other tile, so the sum over arrays of what they take on
-// tile 0 is the use of the fullest tile, and no other tile has to be tracked.
-// An array that has a program's layout (array_layouts.h) counts with what its
-// own fullest tile holds, so with such arrays the sum is an upper bound.
+// The sum over arrays of what each takes on its own fullest tile bounds the use
+// of every tile. Nothing else is looked at as long as the bound fits, so a call
+// costs an addition and a comparison per array. Once it does not fit, each tile
+// is accounted for, from the mappings of the arrays (array_tiles.h) and the
+// plan of the program, and only what exceeds a tile is refused. From then on
+// the sums by tile are kept up to date, until little is in use.
 //
 // An array counts from the call that creates it, whether or not its contents
 // are ready, until it is deleted or donated. Host references do not keep it
@@ -15,11 +15,14 @@
 #define JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/engine/engine.h"
 
@@ -29,11 +32,24 @@ struct Machine;
 class Sram;
 
 // The bytes of an array on its fullest tile between programs.
-int64_t FullestTileBytes(const TensorInfo& info, int64_t num_tiles,
-                         int64_t data_path_bytes);
-
-// The same for an array whose layout may not be the default one.
 int64_t TileBytes(const TensorInfo& info, const Machine& machine);
+
+// Bytes of each tile, computed when they are first asked for.
+class LazyTiles {
+ public:
+  using Make = std::function<std::vector<int64_t>()>;
+  explicit LazyTiles(Make make) : make_(std::move(make)) {}
+
+  const std::vector<int64_t>& get() const {
+    std::call_once(once_, [this] { tiles_ = make_(); });
+    return tiles_;
+  }
+
+ private:
+  const Make make_;
+  mutable std::once_flag once_;
+  mutable std::vector<int64_t> tiles_;
+};
 
 // The entry of a buffer in the account of a device's SRAM. Removes itself when
 // it is destroyed.
@@ -52,24 +68,42 @@ class Resident {
   // Null: not counted. Written only under the lock.
   std::atomic<Sram*> sram_ = nullptr;
   const TensorInfo* info_ = nullptr;
-  int64_t tile_bytes_ = 0;
+  ArrayLayoutPtr layout_;   // at present
+  int64_t tile_bytes_ = 0;  // of the fullest tile
   Resident* previous_ = nullptr;
   Resident* next_ = nullptr;
 };
 
 // The SRAM that a run of a program needs in addition to its arguments.
 struct SramNeed {
-  int64_t tile_bytes = 0;  // on the fullest tile, at the peak
-  int64_t bytes = 0;       // over all tiles
+  // On the fullest tile, at the peak, less what each argument takes on its own
+  // fullest tile.
+  int64_t tile_bytes = 0;
+  int64_t bytes = 0;  // over all tiles
   int64_t result_tile_bytes = 0;
   int64_t result_bytes = 0;
   bool overflows = false;  // compiled although it does not fit
+  // On each tile; null: nothing.
+  const LazyTiles* tiles = nullptr;
+  // Arguments that need space of their own in addition, which `tile_bytes`
+  // includes and `tiles` does not.
+  std::vector<const TensorInfo*> copies = {};
+  // Those in the host's memory do not count.
+  std::span<const std::shared_ptr<const TensorInfo>> results = {};
 };
 
 // An argument that moves to another layout before a run.
 struct SramMove {
   Resident* resident;
-  int64_t tile_bytes;  // on the fullest tile, in the new layout
+  int64_t tile_bytes;     // on the fullest tile, in the new layout
+  ArrayLayoutPtr layout;  // the new one
+};
+
+// By how much a tile exceeds its SRAM.
+struct SramExcess {
+  int64_t bytes = 0;  // 0: everything fits
+  int64_t tile = 0;
+  int64_t needed = 0;  // there, by what was asked for
 };
 
 class Sram {
@@ -84,32 +118,37 @@ class Sram {
   // Space reserved for results that are not buffers yet. The destructor returns
   // the part that was not used.
   struct Room {
+    Room() = default;
     ~Room();
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+
     Sram* sram = nullptr;
     int64_t tile_bytes = 0;
     int64_t bytes = 0;
+    std::span<const std::shared_ptr<const TensorInfo>> results = {};
   };
 
   // Called before a run: checks whether it fits beside the arrays that are not
-  // its arguments. Returns the bytes by which the fullest tile exceeds its
-  // SRAM, or 0. On an excess that is not allowed, counts nothing; otherwise
-  // applies `moves`, removes `donated` and reserves `results`.
-  int64_t Admit(const SramNeed& need, std::span<const SramMove> moves,
-                std::span<Resident* const> donated, Room* results);
+  // its arguments. Returns by how much the fullest tile exceeds its SRAM. On an
+  // excess that is not allowed, counts nothing; otherwise applies `moves`,
+  // removes `donated` and reserves `results`.
+  SramExcess Admit(const SramNeed& need, std::span<const SramMove> moves,
+                   std::span<Resident* const> donated, Room* results);
   // Admit in two parts, for calls of several devices, which run on all or on
   // none: the first counts nothing but `results`, the second cannot fail.
-  int64_t Reserve(const SramNeed& need, std::span<const SramMove> moves,
-                  Room* results);
+  SramExcess Reserve(const SramNeed& need, std::span<const SramMove> moves,
+                     Room* results);
   void Commit(const SramNeed& need, std::span<const SramMove> moves,
               std::span<Resident* const> donated);
-  // Adds a result, taking its space from `results`.
+  // Adds a result, the next one that is not in the host's memory, taking its
+  // space from `results`.
   void Enter(const TensorInfo& info, Resident* resident, Room* results);
 
   // The error for a program for which Admit returned `excess`.
-  Status NoRoom(const std::string& program, const SramNeed& need,
-                int64_t excess,
+  Status NoRoom(const std::string& program, const SramExcess& excess,
                 std::span<const Resident* const> arguments) const;
-  void Warn(const std::string& what, int64_t excess) const;
+  void Warn(const std::string& what, const SramExcess& excess) const;
 
   struct Figures {
     int64_t in_use, peak, count, largest, limit, free;
@@ -121,24 +160,38 @@ class Sram {
  private:
   friend class Resident;
 
+  using Tiles = std::vector<int64_t>;
+
   // These require the lock.
-  int64_t ReserveLocked(const SramNeed& need, std::span<const SramMove> moves,
-                        Room* results);
+  SramExcess ReserveLocked(const SramNeed& need,
+                           std::span<const SramMove> moves, Room* results);
   void CommitLocked(const SramNeed& need, std::span<const SramMove> moves,
                     std::span<Resident* const> donated);
+  SramExcess ExcessOf(const SramNeed& need, std::span<const SramMove> moves);
+  SramExcess ExcessOf(const TensorInfo& info);
   void Count(int64_t tile_bytes, int64_t bytes);
   void Link(const TensorInfo& info, Resident* resident);
   void Unlink(Resident* resident);
-  std::string Largest(std::span<const Resident* const> without) const;
+  Tiles Sums() const;
+  const Tiles& KeptSums();
+  void Add(const TensorInfo& info, const ArrayLayout* layout, int64_t times,
+           Tiles* tiles) const;
+  void AddKept(const TensorInfo& info, const ArrayLayout* layout,
+               int64_t times);
+  std::string Largest(int64_t tile,
+                      std::span<const Resident* const> without) const;
 
   const int64_t bytes_per_tile_;
   const int64_t num_tiles_;
+  const int64_t data_path_bytes_;
   const bool overflows_;  // debug.allowOutOfMemory
   const bool warns_;
   const std::string name_;
 
   mutable std::mutex mutex_;
-  int64_t tile_bytes_ = 0;  // of the fullest tile
+  int64_t tile_bytes_ = 0;  // the bound: the sum of arrays' fullest tiles
+  Tiles tiles_;             // what each tile holds, if it is not empty
+  std::vector<const Room*> rooms_;
   int64_t in_use_ = 0;
   int64_t peak_ = 0;
   int64_t count_ = 0;
@@ -147,10 +200,5 @@ class Sram {
 };
 
 }  // namespace ipu
-
-// FullestTileBytes of a row-major array, for tests.
-extern "C" __attribute__((visibility("default"))) int64_t
-ipu_fullest_tile_bytes(int dtype, const int64_t* shape, size_t rank,
-                       int64_t num_tiles, int64_t data_path_bytes);
 
 #endif  // JAXLIB_IPU_RUNTIME_PJRT_SRAM_H_

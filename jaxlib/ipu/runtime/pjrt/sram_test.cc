@@ -6,6 +6,8 @@
 
 #include <new>
 
+#include "jaxlib/ipu/runtime/pjrt/array_tiles.h"
+#include "jaxlib/ipu/runtime/pjrt/dtype.h"
 #include "jaxlib/ipu/runtime/pjrt/testing.h"
 
 namespace ipu::testing {
@@ -33,7 +35,37 @@ class SramTest : public PjrtTest {
   static bool Says(const std::string& message, const std::string& what) {
     return message.find(what) != std::string::npos;
   }
+
+  // An array that is on one tile as a whole, or in blocks on all four.
+  static TensorInfo OnTile(int64_t tile, int64_t count) {
+    return In({tile, 1, count, 1, count, 1, 0, 0, 0}, count, 4 * count);
+  }
+  static TensorInfo OnAll(int64_t count) {
+    return In({0, 1, count, 1, count / 4, 1, 1, 0, 0}, count, count);
+  }
+
+ private:
+  static TensorInfo In(std::vector<int64_t> mapping, int64_t count,
+                       int64_t tile_bytes) {
+    TensorInfo info = Floats(count);
+    info.layout = std::make_shared<const ArrayLayout>(
+        ArrayLayout{std::move(mapping), tile_bytes});
+    info.tile_bytes = tile_bytes;
+    return info;
+  }
 };
+
+// A program whose tiles need so many bytes, its argument and result included.
+FakeProgram NeedingByTile(std::vector<TileRange> ranges, TensorInfo argument) {
+  FakeProgram program = Increment(argument.shape[0]);
+  program.info.arguments = {std::move(argument)};
+  program.info.tile_ranges = std::move(ranges);
+  for (const TileRange& range : program.info.tile_ranges) {
+    program.info.peak_tile_bytes =
+        std::max(program.info.peak_tile_bytes, range.bytes);
+  }
+  return program;
+}
 
 // A program whose fullest tile needs `tile_bytes`, including its argument and
 // result.
@@ -44,11 +76,12 @@ FakeProgram Needing(int64_t tile_bytes, int64_t count) {
 }
 
 TEST_F(SramTest, AnArrayTakesTheBytesOfItsFullestTile) {
-  EXPECT_EQ(ipu_fullest_tile_bytes(Number(DType::kF32), nullptr, 0, 4, 8), 4);
   const auto bytes = [](DType dtype, std::vector<int64_t> shape) {
-    return ipu_fullest_tile_bytes(Number(dtype), shape.data(), shape.size(),
-                                  1472, 8);
+    TensorInfo info{dtype, shape, InfoOf(dtype).bytes};
+    for (const int64_t extent : shape) info.bytes *= extent;
+    return FullestTileBytes(info, 1472, 8);
   };
+  EXPECT_EQ(bytes(DType::kF32, {}), 4);
   EXPECT_EQ(bytes(DType::kF32, {0}), 0);
   EXPECT_EQ(bytes(DType::kF32, {5, 0}), 0);
   EXPECT_EQ(bytes(DType::kF32, {64}), 128);
@@ -71,6 +104,104 @@ TEST_F(SramTest, ArraysBeyondItAreRefused) {
   x->Delete();
   EXPECT_EQ(figures().in_use, 4 * 4 * 56);
   EXPECT_EQ(Refusal(4 * 100, &z), "");
+}
+
+TEST_F(SramTest, EachTileHasItsOwnAccount) {
+  Sram& sram = device()->sram;
+  const TensorInfo first = OnTile(1, 200), second = OnTile(2, 200);
+  const TensorInfo third = OnTile(2, 60), all = OnAll(4 * 50);
+  Resident a, b, c, d;
+  EXPECT_TRUE(sram.Enter(first, &a).ok());
+  EXPECT_TRUE(sram.Enter(second, &b).ok());  // 1,600 bytes, but of two tiles
+  EXPECT_EQ(sram.figures().free, 4 * (1024 - 800));
+  const std::string message(sram.Enter(third, &c).message());
+  EXPECT_TRUE(Says(message, "f32[60] needs 240 bytes of tile 2's SRAM"))
+      << message;
+  EXPECT_TRUE(Says(message, "only 224 of 1,024 are free there")) << message;
+  EXPECT_TRUE(Says(message, "1 x f32[200]: 800 bytes")) << message;
+  EXPECT_EQ(sram.figures().in_use, 1600);
+  EXPECT_TRUE(sram.Enter(all, &d).ok());  // 200 on each tile
+  EXPECT_EQ(sram.figures().free, 4 * 24);
+  b.Leave();
+  EXPECT_TRUE(sram.Enter(third, &c).ok());
+  EXPECT_EQ(sram.figures().free, 4 * 24);  // tile 1 is the fullest now
+  a.Leave();
+  EXPECT_EQ(sram.figures().free, 4 * (1024 - 440));
+}
+
+TEST_F(SramTest, ProgramsAreAdmittedTileByTile) {
+  auto executable =
+      Load(NeedingByTile({{1, 300}, {2, 900}, {1, 0}}, Floats(1)));
+  auto x = Put({1});
+  const TensorInfo left = OnTile(0, 180), right = OnTile(3, 250);
+  const TensorInfo middle = OnTile(2, 32);
+  Resident a, b, c;
+  EXPECT_TRUE(device()->sram.Enter(left, &a).ok());
+  EXPECT_TRUE(device()->sram.Enter(right, &b).ok());
+  EXPECT_EQ(Refusal(executable.get(), x.get()), "");
+  EXPECT_TRUE(device()->sram.Enter(middle, &c).ok());
+  const std::string message = Refusal(executable.get(), x.get());
+  EXPECT_TRUE(Says(message, "needs 900 bytes of tile 2's SRAM")) << message;
+  EXPECT_TRUE(Says(message, "4 more than the 1,024")) << message;
+  EXPECT_TRUE(Says(message, "1 x f32[32]: 128 bytes")) << message;
+  EXPECT_FALSE(Says(message, "f32[180]")) << message;
+  EXPECT_FALSE(Says(message, "f32[250]")) << message;
+  c.Leave();
+  EXPECT_EQ(Refusal(executable.get(), x.get()), "");
+}
+
+TEST_F(SramTest, KeptAndRepeatedArgumentsTakeTheirOwnTiles) {
+  const TensorInfo there = OnTile(3, 50);
+  FakeProgram program = NeedingByTile({{3, 100}, {1, 600}}, there);
+  program.info.arguments.push_back(there);
+  program.info.donors = {0};
+  auto executable = Load(program);
+  auto x = Put(Vector(50)), y = Put(Vector(50));
+  const auto refusal = [&](PJRT_Buffer* second, std::vector<int64_t> keep) {
+    const auto outcome = Execute(executable.get(), {x.get(), second}, keep);
+    return Get(outcome.results.at(0).get()).second;
+  };
+  // 200 bytes of tile 3 are needed in addition to both arguments.
+  const TensorInfo other = OnTile(3, 106), elsewhere = OnTile(1, 230);
+  Resident a, b;
+  EXPECT_EQ(refusal(y.get(), {0}), "");
+  EXPECT_TRUE(device()->sram.Enter(elsewhere, &a).ok());
+  EXPECT_TRUE(device()->sram.Enter(other, &b).ok());  // leaves 200
+  const std::string kept = refusal(y.get(), {0});
+  EXPECT_TRUE(Says(kept, "needs 400 bytes of tile 3's SRAM")) << kept;
+  y->Delete();
+  const std::string twice = refusal(x.get(), {0});
+  EXPECT_TRUE(Says(twice, "needs 600 bytes of tile 3's SRAM")) << twice;
+  EXPECT_FALSE(x->IsDeleted());
+  auto z = Put(Vector(50));
+  EXPECT_EQ(refusal(z.get(), {}), "");
+  EXPECT_TRUE(x->IsDeleted());
+}
+
+TEST_F(SramTest, ResultsCountTileByTileBeforeTheyAreMade) {
+  Sram& sram = device()->sram;
+  const std::vector<TensorInfoPtr> results = {
+      std::make_shared<const TensorInfo>(OnTile(1, 100)),
+      std::make_shared<const TensorInfo>(OnTile(2, 150))};
+  const SramNeed need{.result_tile_bytes = 400 + 600,
+                      .result_bytes = 400 + 600,
+                      .results = results};
+  const TensorInfo first = OnTile(1, 160), second = OnTile(2, 110);
+  Resident a, b, result;
+  {
+    Sram::Room room;
+    EXPECT_EQ(sram.Admit(need, {}, {}, &room).bytes, 0);
+    const std::string message(sram.Enter(first, &a).message());
+    EXPECT_TRUE(Says(message, "640 bytes of tile 1's SRAM")) << message;
+    EXPECT_FALSE(sram.Enter(second, &a).ok());
+    sram.Enter(*results[0], &result, &room);
+    EXPECT_FALSE(sram.Enter(first, &a).ok());
+  }
+  EXPECT_TRUE(sram.Enter(second, &b).ok());
+  EXPECT_FALSE(sram.Enter(first, &a).ok());
+  result.Leave();
+  EXPECT_TRUE(sram.Enter(first, &a).ok());
+  EXPECT_EQ(sram.figures().in_use, 4 * (160 + 110));
 }
 
 TEST_F(SramTest, ReferencedMemoryDoesNotCountAfterDeletion) {

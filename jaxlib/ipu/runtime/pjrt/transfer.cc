@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/pjrt/array_tiles.h"
 #include "jaxlib/ipu/runtime/pjrt/buffer.h"
 #include "jaxlib/ipu/runtime/pjrt/client.h"
 #include "jaxlib/ipu/runtime/pjrt/dtype.h"

@@ -89,6 +89,19 @@ class TensorValidator {
                      target.num_tiles, ", ", m.alias_bytes,
                      " bytes of arguments and results being the same");
     }
+    uint64_t tiles = 0;
+    for (const TileRange& range : m.ranges) {
+      if (range.bytes > m.peak_tile_bytes) {
+        return Corrupt("an SRAM plan of ", range.bytes,
+                       " bytes on a tile, but ", m.peak_tile_bytes,
+                       " on the fullest");
+      }
+      tiles += range.tiles;
+    }
+    if (!m.ranges.empty() && tiles != target.num_tiles) {
+      return Corrupt("an SRAM plan for ", tiles, " of ", target.num_tiles,
+                     " tiles");
+    }
     for (const NamedValue& cost : p_.cost_analysis) {
       if (!std::isfinite(cost.value)) return Corrupt(cost.name, " is infinite");
     }
@@ -249,6 +262,22 @@ class TensorValidator {
       return Corrupt(name, " has the layout ", layout.mapping, " of ",
                      layout.tile_bytes,
                      " bytes, which is none of its elements");
+    }
+    const Mapping& m = p_.mappings[layout.mapping];
+    // Each combination of parts and replicas is on a tile of its own.
+    int64_t used = 1;
+    const auto spread = [&](int64_t count, int64_t stride) {
+      if (stride > 0) used = std::min<int64_t>(used * count, kMostTiles + 1);
+    };
+    for (size_t f = 0; f < m.extents.size(); ++f) {
+      spread((m.extents[f] + m.blocks[f] - 1) / m.blocks[f], m.strides[f]);
+    }
+    for (size_t r = 0; r < m.replica_counts.size(); ++r) {
+      spread(m.replica_counts[r], m.replica_strides[r]);
+    }
+    if (used > p_.target.num_tiles) {
+      return Corrupt(name, " has the layout ", layout.mapping,
+                     " with more parts than tiles");
     }
     for (const Cost* cost : {&layout.from_default, &layout.to_default}) {
       IPU_RETURN_IF_ERROR(CheckCost(*cost));

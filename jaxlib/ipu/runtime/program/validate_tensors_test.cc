@@ -149,6 +149,21 @@ TEST(Validate, Mappings) {
   EXPECT_TRUE(refused([](Mapping& m) { m.extents = {5}; }));
 }
 
+TEST(Validate, Layouts) {
+  const auto refused = [](Mapping mapping, uint32_t number = 0) {
+    return Refused([&](Program& p) {
+      p.layouts.push_back(
+          {0, number, static_cast<uint32_t>(p.mappings.size()), 48, {}, {}});
+      p.mappings.push_back(mapping);
+    });
+  };
+  EXPECT_FALSE(refused({0, {4, 6}, {2, 6}, {2, 0}, {2}, {1}}));
+  EXPECT_TRUE(refused({0, {4, 6}, {2, 6}, {2, 0}, {2}, {1}}, 100));
+  EXPECT_TRUE(refused({0, {5}, {5}, {0}, {}, {}}));
+  // Eight parts, of which several are on the same tile.
+  EXPECT_TRUE(refused({0, {2, 2, 2, 3}, {1, 1, 1, 3}, {1, 1, 1, 0}, {}, {}}));
+}
+
 TEST(Validate, TargetMemoryAndCosts) {
   EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = 0; }));
   EXPECT_TRUE(Refused([](Program& p) { p.target.num_tiles = ~0u; }));
@@ -161,6 +176,16 @@ TEST(Validate, TargetMemoryAndCosts) {
   EXPECT_TRUE(Refused([](Program& p) { p.estimated_seconds = -1; }));
   EXPECT_FALSE(Refused([](Program& p) { p.memory.peak_tile = 3; }));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.peak_tile = 4; }));
+  const auto refused = [](std::vector<TileRange> ranges) {
+    return Refused([&](Program& p) {
+      p.memory.peak_tile_bytes = 100;
+      p.memory.ranges = ranges;
+    });
+  };
+  EXPECT_FALSE(refused({{3, 100}, {1, 0}}));
+  EXPECT_TRUE(refused({{3, 101}, {1, 0}}));
+  EXPECT_TRUE(refused({{3, 100}}));
+  EXPECT_TRUE(refused({{~0u, 100}, {5, 100}}));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.alias_bytes = 1; }));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.temporary_bytes = ~0ull; }));
   EXPECT_TRUE(Refused([](Program& p) {
