@@ -160,14 +160,16 @@ inline V Tanh(const V& x) {
   constexpr T kHighest = sizeof(T) == 8 ? 20 : 10;
   V y = AbsFloat::Do(x);
   y = y > kHighest ? Splat<V>(kHighest) : y;  // keeps NaN
+  const Rounded<V> rounded(y * T(-2 * 1.4426950408889634074));
   y = y * -2;
-  const Rounded<V> rounded(y * T(1.4426950408889634074));
   const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), y);
   const V r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), high);
   const V tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
   const V scale = PowerOfTwo<V>(rounded.integer);
-  const V e = Fma(tail, scale, scale - 1);  // e^y - 1
-  return WithSignOf(AbsFloat::Do(e / (e + 2)), x);
+  // e^y - 1 and e^y + 1, each rounded once.
+  const V less = Fma(tail, scale, scale - 1);
+  const V more = Fma(tail, scale, scale + 1);
+  return WithSignOf(AbsFloat::Do(less / more), x);
 }
 
 // 1 / (1 + e^-x), without an overflow on either side.
