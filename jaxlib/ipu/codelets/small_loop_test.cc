@@ -151,7 +151,7 @@ std::vector<T> Values(int64_t n, int64_t shift) {
   return values;
 }
 
-// x, y <- x > y ? op(x, y) : y, x
+// x, y <- x > y ? op(max(x, y), y) : y, x
 template <typename T>
 void CheckFunction(const Factories& table, Opcode op, bool two, int64_t n) {
   SCOPED_TRACE(testing::Message() << "opcode " << static_cast<int>(op) << " of "
@@ -163,8 +163,10 @@ void CheckFunction(const Factories& table, Opcode op, bool two, int64_t n) {
   Builder code;
   const auto a = code.Load<T>(0), b = code.Load<T>(1);
   const RegisterType type = TypeOf<T>::kRegister;
+  const auto larger = code.Add(Opcode::kMax, type, {a, b});
   const auto made = code.Add(
-      op, type, two ? std::vector<uint16_t>{a, b} : std::vector<uint16_t>{a});
+      op, type,
+      two ? std::vector<uint16_t>{larger, b} : std::vector<uint16_t>{larger});
   const auto greater = code.Add(Opcode::kGt, type, {a, b});
   const auto chosen = code.Add(Opcode::kSelect, type, {greater, made, b});
   code.map.outputs = {chosen, a};
@@ -192,10 +194,10 @@ TEST_P(MapTest, FunctionsInLoops) {
   CheckFunctions<double>(table(), one, two);
   const std::vector<Opcode> of_integers = {Opcode::kDiv, Opcode::kRem,
                                            Opcode::kPow, Opcode::kMul};
-  CheckFunctions<int32_t>(table(), {}, of_integers);
-  CheckFunctions<uint32_t>(table(), {}, of_integers);
-  CheckFunctions<int64_t>(table(), {}, of_integers);
-  CheckFunctions<uint64_t>(table(), {}, of_integers);
+  CheckFunctions<int32_t>(table(), {Opcode::kPopcnt}, of_integers);
+  CheckFunctions<uint32_t>(table(), {Opcode::kPopcnt}, of_integers);
+  CheckFunctions<int64_t>(table(), {Opcode::kPopcnt}, of_integers);
+  CheckFunctions<uint64_t>(table(), {Opcode::kPopcnt}, of_integers);
 }
 
 // z <- f(x, y) twice, with the operands in each other's registers, and sums of
@@ -282,8 +284,9 @@ TEST_P(MapTest, EverySizeInLoops) {
   }
 }
 
-// window <- table[i:]; table[j:] <- window * 3; i, j <- j - 7, i + 9: windows
-// that overlap those of the last iteration, also out of bounds.
+// window <- table[i:]; sum <- sum + table[:n]; table[j:] <- window * 3; sum <-
+// sum + table[:n]; i, j <- j - 7, i + 9: windows that overlap each other and
+// those of the last iteration, also out of bounds.
 template <typename T>
 void CheckWindows(const Factories& table, int64_t n) {
   SCOPED_TRACE(testing::Message()
@@ -297,7 +300,17 @@ void CheckWindows(const Factories& table, int64_t n) {
   program::DynamicSlice slice;
   program::DynamicUpdate update;
   slice.dynamic_dims = update.dynamic_dims = {0};
+  Operand head = all;
+  head.view.shape = {n};
+  const Operand sum = body.Tensor(Values<T>(n, 2));
+  const auto add = [&] {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kAdd, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {sum, head}, {sum});
+  };
   body.Add({slice}, n, {all, i}, {window});
+  add();
   {
     Builder code;
     code.map.outputs = {code.Add(Opcode::kMul, TypeOf<T>::kRegister,
@@ -305,6 +318,7 @@ void CheckWindows(const Factories& table, int64_t n) {
     body.Add({code.map}, n, {window}, {made});
   }
   body.Add({update}, n, {made, j}, {all});
+  add();
   {
     const RegisterType type = RegisterType::kI32;
     Builder code;
