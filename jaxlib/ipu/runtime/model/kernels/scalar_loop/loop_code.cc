@@ -243,8 +243,8 @@ class LoopCompiler {
         const int reg = registers_.Get(s, 0);
         access.Store(s.dtype, true, s.width, reg,
                      registers_.At(registers_.Result(s)));
-        if (s.dtype != DType::kBool) break;
-        // Memory takes longer than it takes to keep the flag.
+        if (s.dtype != DType::kBool || !registers_.IsReadAfter(k)) break;
+        // The next step has it sooner than through memory.
         made.is_bool = true;
         made.reg = emit().NewRegister();
         const Mask mask = emit().NewMask(4);

@@ -72,6 +72,10 @@ class LoopRegisters {
   // The register that holds operand j of a step; loads it if necessary. What is
   // emitted next works on the step's lanes.
   int Get(const TapeStep& s, size_t j);
+  // Whether a later step of the iteration reads the result of step k.
+  bool IsReadAfter(size_t k) const {
+    return NextRead(Result(steps_[k]), k + 1) < steps_.size();
+  }
   // The register that holds what a kLoad reads, as a step has just stored it;
   // -1 if it has to be loaded.
   int Stored(const TapeStep& load) const;
