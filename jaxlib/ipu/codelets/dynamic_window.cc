@@ -1,13 +1,11 @@
 #include "jaxlib/ipu/codelets/dynamic_window.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 #include <utility>
 
 #include "jaxlib/ipu/codelets/windows.h"
-#include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
@@ -69,54 +67,8 @@ StatusOr<std::vector<Start>> MakeStarts(
   return starts;
 }
 
-// A window of a few words, contiguous on both sides, with one 32-bit start:
-// `x[i]` in a loop, where the overhead of a general copy would exceed its work.
-struct WordWindow {
-  uint32_t index_base, tensor_base, dense_base;
-  int32_t limit;
-  int64_t index, tensor, dense;  // bytes
-  int64_t step;
-
-  // Moves kWords without writing any byte twice: the next step may load what
-  // this one stores, and loads are slow after overlapping stores.
-  template <Direction kDirection, int64_t kWords>
-  static void Move(const Step& step, const Frame& frame) {
-    const auto& w =
-        *static_cast<const WordWindow*>(PayloadOf<const void*>(step));
-    int32_t start;
-    std::memcpy(&start, frame.bases[w.index_base] + w.index, sizeof start);
-    start = std::clamp(start, int32_t{0}, w.limit);
-    char* window = frame.bases[w.tensor_base] + w.tensor + w.step * start;
-    char* dense = frame.bases[w.dense_base] + w.dense;
-    const bool into = kDirection == Direction::kIntoWindow;
-    const char* from = into ? dense : window;
-    char* to = into ? window : dense;
-    constexpr int64_t kVectors = kWords / 8, kRest = kWords % 8;
-    for (int64_t v = 0; v < kVectors; ++v) {
-      CopyExactly<32>{}(from, to);
-      from += 32;
-      to += 32;
-    }
-    if constexpr (kRest & 4) CopyExactly<16>{}(from, to);
-    constexpr int64_t kPairs = 4 * (kRest & 4), kLast = 4 * (kRest & 6);
-    if constexpr (kRest & 2) CopyExactly<8>{}(from + kPairs, to + kPairs);
-    if constexpr (kRest & 1) CopyExactly<4>{}(from + kLast, to + kLast);
-  }
-};
-
-// kMoves[n - 1] moves n words. A guess: longer copies take longer than the call
-// of the general one.
+// A guess: longer windows take longer than a call that copies them.
 constexpr int64_t kMostWords = 32;
-using MoveTable = std::array<StepFn, kMostWords>;
-
-template <Direction kDirection, size_t... kWords>
-constexpr MoveTable MakeMoves(std::index_sequence<kWords...>) {
-  return {WordWindow::Move<kDirection, kWords + 1>...};
-}
-
-template <Direction kDirection>
-constexpr MoveTable kMoves =
-    MakeMoves<kDirection>(std::make_index_sequence<kMostWords>());
 
 class WindowCopy : public Kernel {
  public:
@@ -128,11 +80,8 @@ class WindowCopy : public Kernel {
         dense_(std::move(dense)),
         copy_(copy) {
     if (!IsWords()) return;
-    const Start& start = starts_[0];
-    words_ = {start.base,    tensor_.base,
-              dense_.base,   static_cast<int32_t>(start.limit),
-              start.offset,  tensor_.offset,
-              dense_.offset, start.step};
+    start_ = {static_cast<int32_t>(starts_[0].limit),
+              static_cast<int32_t>(starts_[0].step)};
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
@@ -142,13 +91,7 @@ class WindowCopy : public Kernel {
 
   bool Record(model::Tape& tape) const override {
     if (copy_.bytes() >= StridedCopy::kParallelBytes) return false;
-    if (IsWords()) {
-      const auto& moves = direction_ == Direction::kIntoWindow
-                              ? kMoves<Direction::kIntoWindow>
-                              : kMoves<Direction::kOutOfWindow>;
-      static_cast<Tape&>(tape).Call(moves[copy_.bytes() / 4 - 1], &words_);
-      return true;
-    }
+    if (IsWords() && RecordWords(static_cast<Tape&>(tape))) return true;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
           const auto* self =
@@ -161,10 +104,25 @@ class WindowCopy : public Kernel {
   }
 
  private:
+  // Whether a window is a few words, contiguous on both sides, with one 32-bit
+  // start: `x[i]` in a loop.
   bool IsWords() const {
     return copy_.dense() && copy_.bytes() % 4 == 0 &&
            copy_.bytes() <= 4 * kMostWords && starts_.size() == 1 &&
-           starts_[0].dtype == DType::kI32 && starts_[0].limit <= INT32_MAX;
+           starts_[0].dtype == DType::kI32 && starts_[0].step >= 0 &&
+           starts_[0].step * starts_[0].limit <= INT32_MAX - copy_.bytes() &&
+           starts_[0].limit <= INT32_MAX && starts_[0].step <= INT32_MAX;
+  }
+
+  bool RecordWords(Tape& tape) const {
+    const Item index{starts_[0].base, starts_[0].offset, sizeof(int32_t)};
+    const Item tensor{tensor_.base, tensor_.offset, 0};
+    const Item dense{dense_.base, dense_.offset,
+                     static_cast<uint32_t>(copy_.bytes())};
+    const bool words = tensor_.item_size == 4;
+    return direction_ == Direction::kIntoWindow
+               ? tape.Update(index, tensor, start_, dense, words)
+               : tape.Slice(index, tensor, start_, dense, words);
   }
 
   struct FromTo {
@@ -188,7 +146,7 @@ class WindowCopy : public Kernel {
   const View tensor_;
   const View dense_;
   const StridedCopy copy_;
-  WordWindow words_{};
+  WindowStart start_{};  // if it is a few words
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Mathematical functions of floats as steps; used by steps_math_f32.cc and
+// Mathematical functions of floats; used by steps_math_f32.cc and
 // steps_math_f64.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_MATH_OPS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_MATH_OPS_H_
 
-#include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/trigonometry.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/vector_function.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/vector_math.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/packet.h"
 
@@ -21,13 +21,13 @@ struct Apply {
 };
 
 template <typename T, typename Function>
-StepFn Unary(Function) {
-  return RunStep<Apply<Function>, T, T>;
+MathCode Unary(Function) {
+  return CodeOf<Apply<Function>, T, T>();
 }
 
 // The same for a function on Eigen packets.
 template <typename T, typename Function>
-StepFn UnaryOfPackets(Function) {
+MathCode UnaryOfPackets(Function) {
   return Unary<T>(
       [](auto a) { return FromPacket<decltype(a)>(Function()(ToPacket(a))); });
 }
@@ -44,7 +44,7 @@ struct TrigonometricOp {
 
 // The instructions with one operand; those with two differ by type.
 template <typename T>
-StepFn FindMath(program::Opcode op) {
+MathCode FindMath(program::Opcode op) {
   namespace eigen = Eigen::internal;
   using program::Opcode;
   switch (op) {
@@ -75,13 +75,13 @@ StepFn FindMath(program::Opcode op) {
     case Opcode::kLogistic:
       return Unary<T>([](auto a) { return Logistic(a); });
     case Opcode::kSin:
-      return RunStep<TrigonometricOp<SineOf>, T, T>;
+      return CodeOf<TrigonometricOp<SineOf>, T, T>();
     case Opcode::kCos:
-      return RunStep<TrigonometricOp<CosineOf>, T, T>;
+      return CodeOf<TrigonometricOp<CosineOf>, T, T>();
     case Opcode::kTan:
-      return RunStep<TrigonometricOp<TangentOf>, T, T>;
+      return CodeOf<TrigonometricOp<TangentOf>, T, T>();
     default:
-      return nullptr;
+      return {};
   }
 }
 

@@ -15,10 +15,6 @@ StepFn FindU32(program::Opcode op);
 StepFn FindI64(program::Opcode op);
 StepFn FindU64(program::Opcode op);
 
-// Transcendental and other functions of floats.
-StepFn FindMathF32(program::Opcode op);
-StepFn FindMathF64(program::Opcode op);
-
 // CONVERT, WRAP, ROUND, BITS and FROM_BITS.
 StepFn FindConversion(const program::Instruction& instruction);
 

@@ -1,10 +1,11 @@
 #include "jaxlib/ipu/runtime/model/kernels/instructions/steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/steps_float.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/vector_function.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
 StepFn FindF64(program::Opcode op) {
-  const StepFn math = FindMathF64(op);
+  const StepFn math = FindMathF64(op).step;
   return math != nullptr ? math : FindFloat<double>(op);
 }
 

@@ -5,5 +5,11 @@ namespace ipu::model::IPU_SIMD_NS {
 
 StepFn FindI64(program::Opcode op) { return FindInteger<int64_t>(op); }
 StepFn FindU64(program::Opcode op) { return FindInteger<uint64_t>(op); }
+MathCode FindMathI64(program::Opcode op) {
+  return FindIntegerMath<int64_t>(op);
+}
+MathCode FindMathU64(program::Opcode op) {
+  return FindIntegerMath<uint64_t>(op);
+}
 
 }  // namespace ipu::model::IPU_SIMD_NS

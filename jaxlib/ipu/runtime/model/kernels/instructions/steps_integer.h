@@ -8,6 +8,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/instructions/arithmetic_integer.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/steps_common.h"
+#include "jaxlib/ipu/runtime/model/kernels/instructions/vector_function.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -44,6 +45,22 @@ StepFn FindUnsigned(program::Opcode op) {
   return FindRing<U>(op);
 }
 
+// Divisions and powers.
+template <typename T>
+MathCode FindIntegerMath(program::Opcode op) {
+  using program::Opcode;
+  switch (op) {
+    case Opcode::kDiv:
+      return CodeOf<DivInteger, T, T, T>();
+    case Opcode::kRem:
+      return CodeOf<RemInteger, T, T, T>();
+    case Opcode::kPow:
+      return CodeOf<PowInteger, T, T, T>();
+    default:
+      return {};
+  }
+}
+
 // All integer instructions of one type.
 template <typename T>
 StepFn FindInteger(program::Opcode op) {
@@ -55,15 +72,10 @@ StepFn FindInteger(program::Opcode op) {
                                  : RunStep<Identity, U, U>;
     case Opcode::kSign:
       return RunStep<SignInteger, T, T>;
-    case Opcode::kDiv:
-      return RunStep<DivInteger, T, T, T>;
-    case Opcode::kRem:
-      return RunStep<RemInteger, T, T, T>;
-    case Opcode::kPow:
-      return RunStep<PowInteger, T, T, T>;
     default:
       break;
   }
+  if (const StepFn math = FindIntegerMath<T>(op).step) return math;
   if (op == program::kDivideBy) return RunStep<DivideBy, T, T, T>;
   if (op == program::kRemainderBy) return RunStep<RemainderBy, T, T, T, T>;
   const StepFn ordering = FindOrdering<T>(op);

@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "jaxlib/ipu/runtime/model/kernels/instructions/math_ops.h"
-#include "jaxlib/ipu/runtime/model/kernels/instructions/steps.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -51,15 +50,15 @@ struct RemOp {
 
 }  // namespace
 
-StepFn FindMathF32(program::Opcode op) {
+MathCode FindMathF32(program::Opcode op) {
   using program::Opcode;
   switch (op) {
     case Opcode::kPow:
-      return RunStep<PowOp, float, float, float>;
+      return CodeOf<PowOp, float, float, float>();
     case Opcode::kAtan2:
-      return RunStep<Atan2Op, float, float, float>;
+      return CodeOf<Atan2Op, float, float, float>();
     case Opcode::kRem:
-      return RunStep<RemOp, float, float, float>;
+      return CodeOf<RemOp, float, float, float>();
     default:
       return FindMath<float>(op);
   }

@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "jaxlib/ipu/runtime/model/kernels/instructions/math_ops.h"
-#include "jaxlib/ipu/runtime/model/kernels/instructions/steps.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -18,16 +17,16 @@ struct LibraryOp {
 
 }  // namespace
 
-StepFn FindMathF64(program::Opcode op) {
+MathCode FindMathF64(program::Opcode op) {
   using program::Opcode;
   using T = double;
   switch (op) {
     case Opcode::kPow:
-      return RunStep<LibraryOp<::pow>, T, T, T>;
+      return CodeOf<LibraryOp<::pow>, T, T, T>();
     case Opcode::kAtan2:
-      return RunStep<LibraryOp<::atan2>, T, T, T>;
+      return CodeOf<LibraryOp<::atan2>, T, T, T>();
     case Opcode::kRem:
-      return RunStep<LibraryOp<::fmod>, T, T, T>;
+      return CodeOf<LibraryOp<::fmod>, T, T, T>();
     default:
       return FindMath<T>(op);
   }

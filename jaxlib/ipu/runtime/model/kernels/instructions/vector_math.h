@@ -22,11 +22,17 @@ namespace ipu::model::IPU_SIMD_NS {
 template <typename T>
 inline constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
+// The same as Splat, of which GCC makes no broadcast if x is in a table.
+template <typename V>
+inline V Broadcast(Element<V> x) {
+  return x - V{};
+}
+
 // c[0] + c[1] x + c[2] x^2 + ...
 template <typename V, size_t n>
 inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
-  V sum = Splat<V>(c[n - 1]);
-  for (size_t i = n - 1; i-- > 0;) sum = Fma(sum, x, Splat<V>(c[i]));
+  V sum = Broadcast<V>(c[n - 1]);
+  for (size_t i = n - 1; i-- > 0;) sum = Fma(sum, x, Broadcast<V>(c[i]));
   return sum;
 }
 
@@ -35,7 +41,7 @@ inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
 template <typename V, size_t n>
 inline V PolynomialByHalves(const V& x, const Element<V> (&c)[n]) {
   V terms[n];
-  for (size_t i = 0; i < n; ++i) terms[i] = Splat<V>(c[i]);
+  for (size_t i = 0; i < n; ++i) terms[i] = Broadcast<V>(c[i]);
   V power = x;
   for (size_t left = n; left > 1;
        left = (left + 1) / 2, power = power * power) {
@@ -160,14 +166,16 @@ inline V Tanh(const V& x) {
   constexpr T kHighest = sizeof(T) == 8 ? 20 : 10;
   V y = AbsFloat::Do(x);
   y = y > kHighest ? Splat<V>(kHighest) : y;  // keeps NaN
+  const Rounded<V> rounded(y * T(-2 * 1.4426950408889634074));
   y = y * -2;
-  const Rounded<V> rounded(y * T(1.4426950408889634074));
   const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), y);
   const V r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), high);
   const V tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
   const V scale = PowerOfTwo<V>(rounded.integer);
-  const V e = Fma(tail, scale, scale - 1);  // e^y - 1
-  return WithSignOf(AbsFloat::Do(e / (e + 2)), x);
+  // e^y - 1 and e^y + 1, each rounded once.
+  const V less = Fma(tail, scale, scale - 1);
+  const V more = Fma(tail, scale, scale + 1);
+  return WithSignOf(AbsFloat::Do(less / more), x);
 }
 
 // 1 / (1 + e^-x), without an overflow on either side.

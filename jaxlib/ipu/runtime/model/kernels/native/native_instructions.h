@@ -92,6 +92,9 @@ constexpr VectorOp kMove{k0F, k66, 0x6f};
 constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
 // Moves of the lowest 4 or, if wide, 8 bytes; of the byte with a given number.
 constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
+// The first lane, of 8 bytes; of 4, with lanes that an immediate sets to 0.
+constexpr VectorOp kKeepFirstWide{k0F, kF3, 0x7e, true};
+constexpr VectorOp kInsertF{k0F3A, k66, 0x21};
 constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
 constexpr VectorOp kStoreWord{k0F3A, k66, 0x15};
 constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // from a general register

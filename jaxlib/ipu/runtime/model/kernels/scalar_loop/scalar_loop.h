@@ -65,6 +65,14 @@ class Tape : public model::Tape {
   // type has to be a register type.
   bool SumOfProducts(DType dtype, std::span<const std::pair<Item, Item>> pairs,
                      Item to);
+  // Copies a window of a tensor to dense elements, or these to a window: a few
+  // words, contiguous on both sides, with one index of 32 bits. `tensor` is
+  // where the window is if it is 0. Elements have `words`, of 4 bytes, or
+  // another size. `start` must stay where it is.
+  bool Slice(Item index, Item tensor, const WindowStart& start, Item to,
+             bool words);
+  bool Update(Item index, Item tensor, const WindowStart& start, Item from,
+              bool words);
   // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
@@ -100,8 +108,9 @@ class Tape : public model::Tape {
   };
 
   uint16_t Add(Slot slot);
-  void Compute(const program::Instruction& instruction,
-               std::span<const uint16_t> operands, uint16_t d, uint8_t lanes);
+  template <typename F>
+  bool ForWindow(Item dense, Item tensor, const WindowStart& start, bool words,
+                 const F& add);
   void AddConstants(const Plan& plan, size_t at);
   bool Overlap(const Item& a, const Item& b) const;
   bool ReadLater(const Plan& plan, std::span<const TapeStep> steps,

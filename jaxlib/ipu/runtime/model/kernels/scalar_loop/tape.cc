@@ -1,147 +1,20 @@
-// What kernels record, and the steps that it becomes.
+// What kernels record.
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 
-#include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/make_step.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-template <typename T>
-void CopyItem(const Step& s, const Frame& f) {
-  T bits;
-  std::memcpy(&bits, f.slots[s.operands[0]], sizeof bits);
-  std::memcpy(f.slots[s.d], &bits, sizeof bits);
-}
-
-StepFn FindCopy(uint32_t bytes) {
-  switch (bytes) {
-    case 1:
-      return CopyItem<uint8_t>;
-    case 2:
-      return CopyItem<uint16_t>;
-    case 4:
-      return CopyItem<uint32_t>;
-    case 8:
-      return CopyItem<uint64_t>;
-    default:
-      return nullptr;
-  }
-}
-
-void StoreItem(const Step& s, const Frame& f) {
-  const auto convert = PayloadOf<ConvertFn>(s);
-  convert(f.slots[s.operands[0]], f.slots[s.d], f.count);
-}
-
-template <typename T>
-void SpreadItem(const Step& s, const Frame& f) {
-  T bits;
-  std::memcpy(&bits, f.slots[s.operands[0]], sizeof bits);
-  std::fill_n(reinterpret_cast<T*>(f.slots[s.d]), f.count, bits);
-}
-
-// Runs the machine code, whose slots begin at d, on a 32-bit count of
-// elements.
-void RunBlock(const Step& s, const Frame& f) {
-  const int64_t count = s.operands[1] | uint32_t{s.operands[2]} << 16;
-  const auto code = PayloadOf<NativeFn>(s);
-  code(Frame{f.slots + s.d, f.bases, nullptr, 0, count});
-}
-
-TapeStep MakeStep(StepFn fn, uint16_t d, uint16_t operand,
-                  Payload payload = {}) {
-  TapeStep made{};
-  made.step.fn = fn;
-  made.step.d = d;
-  made.step.operands[0] = operand;
-  made.step.payload = payload;
-  return made;
-}
-
-// A CONVERT from a register type to itself, which is compiled as a move.
-program::Instruction Same(program::RegisterType type) {
-  const auto from = static_cast<uint16_t>(type);
-  return {program::Opcode::kConvert, type, {0, from, 0}, 0};
-}
-
-TapeStep MakeCopy(uint32_t bytes, uint16_t d, uint16_t operand) {
-  TapeStep made = MakeStep(FindCopy(bytes), d, operand);
-  if (bytes < 4) {
-    made.kind = TapeStep::kCopy;
-    made.dtype = bytes == 1 ? DType::kU8 : DType::kU16;
-    return made;
-  }
-  made.kind = TapeStep::kCompute;
-  const bool wide = bytes == 8;
-  made.instruction =
-      Same(wide ? program::RegisterType::kU64 : program::RegisterType::kU32);
-  return made;
-}
-
-// Copies `lanes` values of `width` bytes.
-TapeStep MakeMove(uint32_t width, uint8_t lanes, uint16_t d, uint16_t operand) {
-  if (lanes == 1) return MakeCopy(width, d, operand);
-  TapeStep made = MakeCopy(width, d, operand);
-  made.step.fn = CopyBlock;
-  made.step.payload = uint64_t{width};
-  made.lanes = lanes;
-  return made;
-}
-
-TapeStep MakeStore(DType dtype, uint32_t width, uint8_t lanes, uint16_t d,
-                   uint16_t operand) {
-  TapeStep made = MakeStep(StoreItem, d, operand, FindStore(dtype));
-  made.kind = TapeStep::kStore;
-  made.dtype = dtype;
-  made.width = width;
-  made.lanes = lanes;
-  return made;
-}
-
-TapeStep MakeSpread(uint32_t width, uint8_t lanes, uint16_t d,
-                    uint16_t operand) {
-  const bool wide = width == 8;
-  TapeStep made =
-      MakeStep(wide ? SpreadItem<uint64_t> : SpreadItem<uint32_t>, d, operand);
-  made.kind = TapeStep::kSpread;
-  made.width = width;
-  made.lanes = lanes;
-  return made;
-}
-
-// As MonoidFold does, the total included.
-template <typename T>
-void SumItems(const Step& s, const Frame& f) {
-  T lanes[32 / sizeof(T)];
-  std::memcpy(lanes, f.slots[s.operands[0]], f.count * sizeof(T));
-  for (int64_t width = f.count / 2; width > 0; width /= 2) {
-    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  const T sum = lanes[0] + T{0};
-  std::memcpy(f.slots[s.d], &sum, sizeof sum);
-}
-
-StepFn FindSum(program::RegisterType type) {
-  switch (type) {
-    case program::RegisterType::kF32:
-      return SumItems<float>;
-    case program::RegisterType::kF64:
-      return SumItems<double>;
-    case program::RegisterType::kI32:
-    case program::RegisterType::kU32:
-      return SumItems<uint32_t>;
-    default:
-      return SumItems<uint64_t>;
-  }
-}
+constexpr uint32_t kShortestBytes = 16;  // of a vector
+constexpr uint32_t kMostSingle = 3;      // words that fill none
 
 }  // namespace
 
@@ -300,35 +173,18 @@ bool Tape::Run(const Plan& plan, std::span<const Item> outputs,
   for (size_t j = 0; j < outputs.size(); ++j) {
     slots_[first + plan.outputs[j].slot] = {Slot::kMemory, outputs[j]};
   }
-  TapeStep made = MakeStep(RunBlock, first, 0, plan.steps[0].payload);
-  made.step.operands[1] = static_cast<uint16_t>(count);
-  made.step.operands[2] = static_cast<uint16_t>(count >> 16);
-  steps_.push_back(made);
+  steps_.push_back(MakeRun(plan.steps[0].payload, first, count));
   return true;
 }
 
 bool Tape::Copy(Item from, Item to) {
-  if (FindCopy(from.bytes) == nullptr || slots_.size() + 2 > kMostSlots) {
+  if (!IsCopied(from.bytes) || !HasRoom(2)) {
     return false;
   }
   const uint16_t source = Add({Slot::kMemory, from, nullptr});
   const uint16_t target = Add({Slot::kMemory, to, nullptr});
   steps_.push_back(MakeCopy(from.bytes, target, source));
   return true;
-}
-
-void Tape::Compute(const program::Instruction& instruction,
-                   std::span<const uint16_t> operands, uint16_t d,
-                   uint8_t lanes) {
-  TapeStep& made = steps_.emplace_back(
-      MakeStep(FindStep(instruction), d, 0, instruction.imm));
-  made.kind = TapeStep::kCompute;
-  made.instruction = instruction;
-  made.lanes = lanes;
-  for (size_t j = 0; j < 3; ++j) {
-    made.step.operands[j] = operands[std::min(j, operands.size() - 1)];
-    made.step.moves[j] = true;
-  }
 }
 
 bool Tape::SumOfProducts(DType dtype,
@@ -344,8 +200,8 @@ bool Tape::SumOfProducts(DType dtype,
     const bool last = k + 1 == pairs.size();
     sum = last ? Add({Slot::kMemory, to, nullptr}) : Add({});
     const auto op = k == 0 ? program::Opcode::kMul : program::kMulAdd;
-    Compute({op, type, {}, 0}, std::span(operands).first(k == 0 ? 2 : 3), sum,
-            1);
+    steps_.push_back(MakeCompute(
+        {op, type, {}, 0}, std::span(operands).first(k == 0 ? 2 : 3), sum, 1));
   }
   return true;
 }
@@ -360,21 +216,60 @@ bool Tape::Sum(Item from, DType dtype, bool squares, Item to) {
   if (squares) {
     const uint16_t cell = Add({});
     const uint16_t factors[] = {source, source};
-    Compute({program::Opcode::kMul, type, {}, 0}, factors, cell,
-            static_cast<uint8_t>(count));
+    steps_.push_back(MakeCompute({program::Opcode::kMul, type, {}, 0}, factors,
+                                 cell, static_cast<uint8_t>(count)));
     source = cell;
   }
   const uint16_t target = Add({Slot::kMemory, to, nullptr});
-  TapeStep& made = steps_.emplace_back(MakeStep(FindSum(type), target, source));
-  made.kind = TapeStep::kSum;
-  made.instruction.type = type;
-  made.width = width;
-  made.lanes = static_cast<uint8_t>(count);
+  steps_.push_back(MakeSum(type, static_cast<uint8_t>(count), target, source));
   return true;
 }
 
+template <typename F>
+bool Tape::ForWindow(Item dense, Item tensor, const WindowStart& start,
+                     bool words, const F& add) {
+  const uint32_t last =
+      static_cast<uint32_t>(start.limit) * static_cast<uint32_t>(start.stride);
+  if (!HasRoom(3 * (dense.bytes / kShortestBytes + kMostSingle))) return false;
+  // In vectors as those of maps, which then find them in registers.
+  for (uint32_t left = dense.bytes; left > 0;) {
+    uint32_t bytes = kVectorBytes;
+    while (bytes > left && bytes > kShortestBytes) bytes /= 2;
+    const bool vector = bytes <= left;
+    if (!vector) bytes = words || left < 8 ? 4 : 8;
+    dense.bytes = bytes;
+    tensor.bytes = last + bytes;
+    add(Add({Slot::kMemory, dense, nullptr}),
+        Add({Slot::kMemory, tensor, nullptr}), vector ? 4 : bytes,
+        static_cast<uint8_t>(vector ? bytes / 4 : 1));
+    dense.offset += bytes;
+    tensor.offset += bytes;
+    left -= bytes;
+  }
+  return true;
+}
+
+bool Tape::Slice(Item index, Item tensor, const WindowStart& start, Item to,
+                 bool words) {
+  return ForWindow(to, tensor, start, words,
+                   [&](uint16_t d, uint16_t from, uint32_t width, uint8_t n) {
+                     const uint16_t at = Add({Slot::kMemory, index, nullptr});
+                     steps_.push_back(MakeSlice(start, width, n, d, at, from));
+                   });
+}
+
+bool Tape::Update(Item index, Item tensor, const WindowStart& start, Item from,
+                  bool words) {
+  return ForWindow(
+      from, tensor, start, words,
+      [&](uint16_t operand, uint16_t d, uint32_t width, uint8_t n) {
+        const uint16_t at = Add({Slot::kMemory, index, nullptr});
+        steps_.push_back(MakeUpdate(start, width, n, d, at, operand));
+      });
+}
+
 void Tape::Call(StepFn fn, const void* what) {
-  steps_.push_back(MakeStep(fn, 0, 0, what));
+  steps_.push_back(MakeOpaque(fn, 0, what));
 }
 
 TapePlaces Tape::Places() const {

@@ -14,6 +14,12 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+// Where a window of a tensor starts: at its index, clamped to [0, limit].
+struct WindowStart {
+  int32_t limit;
+  int32_t stride;  // bytes per index
+};
+
 struct TapeStep {
   enum Kind : uint8_t {
     kCompute,  // `instruction`
@@ -22,16 +28,32 @@ struct TapeStep {
     kSum,      // of all lanes, of the type of `instruction`, to one value
     kStore,    // as elements of another type
     kCopy,     // of an element of 1 or 2 bytes, kU8 or kU16
+    kSlice,    // a window of a tensor: operands are its index and the tensor
+    kUpdate,   // the same, written: the index and the new elements; d is the
+               // tensor
     kOpaque,   // a call of `step.fn`, which may access all memory, but reads
                // no slot
   };
   Step step;
   program::Instruction instruction = kUnknown;
   Kind kind = kOpaque;
-  uint8_t lanes = 1;   // a power of two, at most a vector
-  uint32_t width = 4;  // kLoad, kSpread, kSum, kStore: bytes in a register
+  uint8_t lanes = 1;           // a power of two, at most a vector
+  uint32_t width = 4;          // bytes in a register, unless kCompute or kCopy
   DType dtype = DType::kNone;  // kLoad, kStore, kCopy: of the elements
   bool moved = true;           // kLoad: as in Source
+  WindowStart window{};        // kSlice, kUpdate
+
+  // How many slots it reads in registers or, of elements of another type, in
+  // memory. An opaque step reads none, as there may be none.
+  size_t NumOperands() const;
+  // Whether it reads them in registers; then as many bytes of as many lanes.
+  bool ReadsRegisters() const;
+  uint32_t OperandWidth(size_t operand) const;
+  uint8_t OperandLanes(size_t operand) const;
+  // Whether the result is in a register; then of what size.
+  bool GivesRegister() const;
+  uint32_t ResultWidth() const;
+  uint8_t ResultLanes() const;
 };
 
 // The frame of a step: frames[FrameOf(step.lanes)].

@@ -1,0 +1,344 @@
+// Loops over few elements as machine code, step by step where the system
+// refuses executable memory, and kernel by kernel: the bits are the same.
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/map_test_util.h"
+#include "jaxlib/ipu/runtime/model/code_memory.h"
+
+namespace ipu::model {
+namespace {
+
+constexpr uint64_t kTrips = 3;
+
+// While it lives, no executable memory is to be had.
+class WithoutCode {
+ public:
+  WithoutCode() {
+    // What is left of earlier memory is used up by one large function.
+    filler_ = PlaceCode(std::vector<uint8_t>(64 << 10));
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+    EXPECT_EQ(PlaceCode(std::vector<uint8_t>(1)), nullptr);
+  }
+  ~WithoutCode() { setrlimit(RLIMIT_NOFILE, &before_); }
+  WithoutCode(const WithoutCode&) = delete;
+  WithoutCode& operator=(const WithoutCode&) = delete;
+
+ private:
+  CodeHandle filler_;
+  rlimit before_;
+};
+
+// The tensors and kernels of a loop's body.
+class Body {
+ public:
+  explicit Body(const Factories& table) : table_(table) {}
+
+  // A one-dimensional tensor; none if it is a scalar.
+  template <typename T>
+  Operand Tensor(const std::vector<T>& values, bool scalar = false) {
+    const auto n = static_cast<int64_t>(values.size());
+    Operand o = Strided(0, TypeOf<T>::kDtype, {n}, {1});
+    o.view.offset = static_cast<int64_t>(memory_.size());
+    if (scalar) o.dims = {-1};
+    memory_.resize((memory_.size() + n * sizeof(T) + 63) / 64 * 64);
+    std::memcpy(&memory_[o.view.offset], values.data(), n * sizeof(T));
+    if constexpr (std::is_floating_point_v<T>) {
+      floats_.push_back({o.view.offset, n, sizeof(T) == 8});
+    }
+    return o;
+  }
+
+  void Add(program::Fields fields, int64_t n, std::vector<Operand> operands,
+           std::vector<Operand> results) {
+    static const program::Execute kStep;
+    KernelOr kernel = table_.kernel(
+        {kStep, {n}, std::move(operands), std::move(results)}, fields);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    kernels_.push_back(std::move(*kernel));
+  }
+
+  // Expects the same memory after three iterations, whatever runs them.
+  void Check() const {
+    const std::vector<char> expected = After([this](const Memory& memory) {
+      ThreadPool threads(1);
+      for (uint64_t trip = 0; trip < kTrips; ++trip) {
+        for (const auto& kernel : kernels_) kernel->Run(memory, threads);
+      }
+    });
+    const auto run = [this](const Memory& memory) {
+      const auto loop = Loop();
+      ASSERT_NE(loop, nullptr);
+      EXPECT_EQ(loop->Run(memory, kTrips), kTrips);
+    };
+    EXPECT_EQ(After(run), expected) << "as machine code";
+    const WithoutCode without;
+    EXPECT_EQ(After(run), expected) << "step by step";
+  }
+
+ private:
+  struct Floats {
+    int64_t offset, n;
+    bool wide;
+  };
+
+  std::unique_ptr<ScalarLoop> Loop() const {
+    static const std::vector<uint32_t> kStorage = {0};
+    ScalarLoopParts parts{{}, {}, nullptr, kStorage};
+    for (const auto& kernel : kernels_) parts.body.push_back(kernel.get());
+    return table_.scalar_loop(parts);
+  }
+
+  // The memory after a run. Which NaN an operation gives is not defined.
+  template <typename Run>
+  std::vector<char> After(const Run& run) const {
+    std::vector<char> memory = memory_;
+    char* const bases[] = {memory.data()};
+    run(Memory{bases});
+    const auto same_nan = [&]<typename T>(const Floats& f, T x) {
+      for (int64_t i = 0; i < f.n; ++i) {
+        char* const at = &memory[f.offset + i * sizeof x];
+        std::memcpy(&x, at, sizeof x);
+        if (x != x) x = std::numeric_limits<T>::quiet_NaN();
+        std::memcpy(at, &x, sizeof x);
+      }
+    };
+    for (const Floats& f : floats_) {
+      if (f.wide) {
+        same_nan(f, 0.);
+      } else {
+        same_nan(f, 0.f);
+      }
+    }
+    return memory;
+  }
+
+  const Factories& table_;
+  std::vector<char> memory_;
+  std::vector<Floats> floats_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+};
+
+// n elements with all special values of a type.
+template <typename T>
+std::vector<T> Values(int64_t n, int64_t shift) {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> of = {T(0), T(1),          T(2), T(3),
+                       T(7), Limits::max(), T(5), Limits::lowest()};
+  if constexpr (std::is_floating_point_v<T>) {
+    of.insert(of.end(), {T(-0.), T(0.3), T(-1.25), Limits::infinity(),
+                         -Limits::infinity(), Limits::quiet_NaN(),
+                         Limits::denorm_min(), Limits::min() / 2, T(1e30)});
+  } else if constexpr (std::is_signed_v<T>) {
+    of.insert(of.end(), {T(-1), T(-6)});
+  }
+  std::vector<T> values;
+  for (int64_t i = 0; i < n; ++i) {
+    values.push_back(of[(i * 5 + shift) % static_cast<int64_t>(of.size())]);
+  }
+  return values;
+}
+
+// x, y <- x > y ? op(max(x, y), y) : y, x
+template <typename T>
+void CheckFunction(const Factories& table, Opcode op, bool two, int64_t n) {
+  SCOPED_TRACE(testing::Message() << "opcode " << static_cast<int>(op) << " of "
+                                  << n << " elements of type "
+                                  << static_cast<int>(TypeOf<T>::kRegister));
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 3));
+  Builder code;
+  const auto a = code.Load<T>(0), b = code.Load<T>(1);
+  const RegisterType type = TypeOf<T>::kRegister;
+  const auto larger = code.Add(Opcode::kMax, type, {a, b});
+  const auto made = code.Add(
+      op, type,
+      two ? std::vector<uint16_t>{larger, b} : std::vector<uint16_t>{larger});
+  const auto greater = code.Add(Opcode::kGt, type, {a, b});
+  const auto chosen = code.Add(Opcode::kSelect, type, {greater, made, b});
+  code.map.outputs = {chosen, a};
+  body.Add({code.map}, n, {x, y}, {x, y});
+  body.Check();
+}
+
+template <typename T>
+void CheckFunctions(const Factories& table, const std::vector<Opcode>& one,
+                    const std::vector<Opcode>& two) {
+  for (int64_t n : {1, 3, 4, 5, 8, 13, 16, 64, 65}) {
+    for (Opcode op : one) CheckFunction<T>(table, op, false, n);
+    for (Opcode op : two) CheckFunction<T>(table, op, true, n);
+  }
+}
+
+TEST_P(MapTest, FunctionsInLoops) {
+  const std::vector<Opcode> one = {
+      Opcode::kExp,      Opcode::kExpm1, Opcode::kLog,  Opcode::kLog1p,
+      Opcode::kTanh,     Opcode::kSin,   Opcode::kCos,  Opcode::kTan,
+      Opcode::kLogistic, Opcode::kCbrt,  Opcode::kSqrt, Opcode::kRoundAfz};
+  const std::vector<Opcode> two = {Opcode::kPow, Opcode::kAtan2, Opcode::kRem,
+                                   Opcode::kDiv, Opcode::kAdd};
+  CheckFunctions<float>(table(), one, two);
+  CheckFunctions<double>(table(), one, two);
+  const std::vector<Opcode> of_integers = {Opcode::kDiv, Opcode::kRem,
+                                           Opcode::kPow, Opcode::kMul};
+  CheckFunctions<int32_t>(table(), {Opcode::kPopcnt}, of_integers);
+  CheckFunctions<uint32_t>(table(), {Opcode::kPopcnt}, of_integers);
+  CheckFunctions<int64_t>(table(), {Opcode::kPopcnt}, of_integers);
+  CheckFunctions<uint64_t>(table(), {Opcode::kPopcnt}, of_integers);
+}
+
+// z <- f(x, y) twice, with the operands in each other's registers, and sums of
+// all that stays alive across the calls.
+template <typename T>
+void CheckManyValues(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message() << n << " elements");
+  Body body(table);
+  const RegisterType type = TypeOf<T>::kRegister;
+  std::vector<Operand> carried;
+  Builder code;
+  std::vector<uint16_t> values;
+  constexpr uint16_t kValues = 12;
+  for (uint16_t k = 0; k < kValues; ++k) {
+    carried.push_back(body.Tensor(Values<T>(n, k)));
+    values.push_back(code.Load<T>(k));
+  }
+  for (uint16_t k = 0; k < kValues; ++k) {
+    const uint16_t a = values[k], b = values[(k + 1) % kValues];
+    const auto z = code.Add(Opcode::kRem, type, {b, a});
+    const auto w = code.Add(Opcode::kRem, type, {a, z});
+    const auto v = code.Add(Opcode::kDiv, type, {w, b});
+    code.map.outputs.push_back(
+        code.Add(Opcode::kMax, type, {v, values[(k + 5) % kValues]}));
+  }
+  body.Add({code.map}, n, carried, carried);
+  body.Check();
+}
+
+TEST_P(MapTest, MoreValuesThanRegistersInLoops) {
+  for (int64_t n : {1, 4, 5, 8, 17}) {
+    CheckManyValues<float>(table(), n);
+    CheckManyValues<double>(table(), n);
+    CheckManyValues<int32_t>(table(), n);
+    CheckManyValues<uint64_t>(table(), n);
+  }
+}
+
+// x <- (x + s * 3) * 3 + s, where s is one for all elements; s <- s + 3. Then
+// t <- x < s, and y <- t of the first ? x : y.
+TEST_P(MapTest, EverySizeInLoops) {
+  const RegisterType type = RegisterType::kF32;
+  for (int64_t n = 1; n <= 130; ++n) {
+    SCOPED_TRACE(testing::Message() << n << " elements");
+    Body body(table());
+    const Operand x = body.Tensor(Values<float>(n, 0));
+    const Operand y = body.Tensor(Values<float>(n, 6));
+    const Operand s = body.Tensor<float>({0.5f}, /*scalar=*/true);
+    const Operand t = body.Tensor(std::vector<uint8_t>(n));
+    {
+      Builder code;
+      const auto a = code.Load<float>(0), b = code.Load<float>(1);
+      const auto three = code.Constant<float>(3);
+      const auto thrice = code.Add(Opcode::kMul, type, {b, three});
+      const auto sum = code.Add(Opcode::kAdd, type, {a, thrice});
+      const auto times = code.Add(Opcode::kMul, type, {sum, three});
+      code.map.outputs = {code.Add(Opcode::kAdd, type, {times, b})};
+      body.Add({code.map}, n, {x, s}, {x});
+    }
+    {
+      Builder code;
+      code.map.outputs = {code.Add(Opcode::kLt, type,
+                                   {code.Load<float>(0), code.Load<float>(1)})};
+      body.Add({code.map}, n, {x, s}, {t});
+    }
+    {
+      Builder code;
+      const auto flag = code.Load<uint8_t>(0);
+      const auto a = code.Load<float>(1), b = code.Load<float>(2);
+      code.map.outputs = {code.Add(Opcode::kSelect, type, {flag, a, b})};
+      Operand first = t;
+      first.dims = {-1};
+      body.Add({code.map}, n, {first, x, y}, {y});
+    }
+    {
+      Builder code;
+      code.map.outputs = {code.Add(
+          Opcode::kAdd, type, {code.Load<float>(0), code.Constant<float>(3)})};
+      Operand one = s;
+      one.dims = {0};
+      body.Add({code.map}, 1, {one}, {one});
+    }
+    body.Check();
+  }
+}
+
+// window <- table[i:]; sum <- sum + table[:n]; table[j:] <- window * 3; sum <-
+// sum + table[:n]; i, j <- j - 7, i + 9: windows that overlap each other and
+// those of the last iteration, also out of bounds.
+template <typename T>
+void CheckWindows(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes");
+  Body body(table);
+  const Operand all = body.Tensor(Values<T>(80, 1));
+  const Operand window = body.Tensor(Values<T>(n, 0));
+  const Operand made = body.Tensor(Values<T>(n, 0));
+  Operand i = body.Tensor<int32_t>({-2}, /*scalar=*/true);
+  Operand j = body.Tensor<int32_t>({1}, /*scalar=*/true);
+  program::DynamicSlice slice;
+  program::DynamicUpdate update;
+  slice.dynamic_dims = update.dynamic_dims = {0};
+  Operand head = all;
+  head.view.shape = {n};
+  const Operand sum = body.Tensor(Values<T>(n, 2));
+  const auto add = [&] {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kAdd, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {sum, head}, {sum});
+  };
+  body.Add({slice}, n, {all, i}, {window});
+  add();
+  {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kMul, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Constant<T>(3)})};
+    body.Add({code.map}, n, {window}, {made});
+  }
+  body.Add({update}, n, {made, j}, {all});
+  add();
+  {
+    const RegisterType type = RegisterType::kI32;
+    Builder code;
+    const auto a = code.Load<int32_t>(0), b = code.Load<int32_t>(1);
+    code.map.outputs = {
+        code.Add(Opcode::kSub, type, {b, code.Constant<int32_t>(7)}),
+        code.Add(Opcode::kAdd, type, {a, code.Constant<int32_t>(9)})};
+    i.dims = j.dims = {0};
+    body.Add({code.map}, 1, {i, j}, {i, j});
+  }
+  body.Check();
+}
+
+TEST_P(MapTest, WindowsInLoops) {
+  for (int64_t n = 1; n <= 40; ++n) {
+    CheckWindows<float>(table(), n);
+    CheckWindows<double>(table(), n);
+    CheckWindows<int8_t>(table(), n);
+  }
+}
+
+}  // namespace
+}  // namespace ipu::model
