@@ -13,8 +13,10 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-constexpr uint32_t kShortestBytes = 16;  // of a vector
-constexpr uint32_t kMostSingle = 3;      // words that fill none
+// Of a vector register: a limit of the processor. Fewer words than it has are
+// moved one by one, also a limit.
+constexpr uint32_t kShortestBytes = 16;
+constexpr uint32_t kMostSingle = kShortestBytes / 4 - 1;
 
 }  // namespace
 
