@@ -23,34 +23,34 @@ FLAGS = (DOCS / "flags.md").read_text()
 REPORTS = (DOCS / "reports.md").read_text()
 
 
-def test_the_table_of_flags():
-  table = re.search(
-    r"<!-- flags: .* -->\n(.*)<!-- flags end -->", FLAGS, re.DOTALL
+def table_in(text: str, name: str) -> str:
+  """What stands between the two comments that name a table."""
+  found = re.search(
+    rf"<!-- {name}: .* -->\n(.*)<!-- {name} end -->", text, re.DOTALL
   )
-  assert table and table[1] == flags.markdown(), (
+  assert found, f"no table of {name}"
+  return found[1]
+
+
+def test_the_table_of_flags():
+  assert table_in(FLAGS, "flags") == flags.markdown(), (
     "flags.md: paste the output of jaxlib.ipu.flags.markdown() between the "
     "two comments that name it"
   )
 
 
 def test_the_table_of_costs():
-  table = re.search(
-    r"<!-- cost: .* -->\n(.*)<!-- cost end -->", COSTS, re.DOTALL
-  )
   rows = ["| key of `cost_analysis()` | meaning |", "|---|---|"]
   rows += [
     f"| `{key}` | {meaning} |" for key, meaning in cost_analysis.KEYS.items()
   ]
-  assert table and table[1].splitlines() == rows, (
+  assert table_in(COSTS, "cost").splitlines() == rows, (
     "costs.md: the table of costs is not that of emit/cost_analysis.py"
   )
 
 
 def test_the_table_of_machines():
-  table = re.search(
-    r"<!-- machines: .* -->\n(.*)<!-- machines end -->", COSTS, re.DOTALL
-  )
-  assert table and table[1] == topology.markdown(), (
+  assert table_in(COSTS, "machines") == topology.markdown(), (
     "costs.md: paste the output of jaxlib.ipu.topology.markdown() between the "
     "two comments that name it"
   )

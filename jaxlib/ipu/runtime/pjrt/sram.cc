@@ -171,6 +171,12 @@ void Sram::Enter(const TensorInfo& info, Resident* resident, Room* results) {
   while (results->results[next].get() != &info) ++next;
   results->results = results->results.subspan(next + 1);
   Link(info, resident);
+  const auto on_host = [](const auto& result) { return result->on_host; };
+  if (!std::all_of(results->results.begin(), results->results.end(), on_host))
+    return;
+  // All is used: the destructor has nothing to return.
+  std::erase(rooms_, results);
+  results->sram = nullptr;
 }
 
 Status Sram::NoRoom(const std::string& program, const SramExcess& excess,
