@@ -12,7 +12,7 @@ from jaxlib.ipu import flags, internals, progress
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.options import active
 from jaxlib.ipu.partition.options import Sharding
-from jaxlib.ipu.pipeline import Options, Phase, compile_module
+from jaxlib.ipu.pipeline import Options, Phase, compile_module, no_collection
 
 # Gets what is to be compiled, and the options (artifacts.py).
 observer: Callable[[bytes | memoryview, bytes], None] | None = None
@@ -32,7 +32,10 @@ def compile_program(
     observer(code, compile_options)
   options = read_options(compile_options)
   phases = [phase.value for phase in Phase]
-  with progress.shown(phases, active().progress_bar) as on_phase:
+  with (
+    no_collection,
+    progress.shown(phases, active().progress_bar) as on_phase,
+  ):
     options = replace(options, on_phase=on_phase)
     if options.dump is None or active().dump_when == "always":
       return compile_module(code, options).pieces

@@ -291,9 +291,17 @@ def _succeed(
     at += len(piece)
 
 
+_memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
+_memory_view.restype = ctypes.py_object
+_WRITABLE = 0x200  # PyBUF_WRITE
+
+
 def _memory(address: int, size: int) -> memoryview:
-  """Memory of the library."""
-  return memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+  """Memory of the library. An array of ctypes would be a type of its own for
+  each size, which takes time and is cyclic garbage."""
+  view: memoryview = _memory_view(address, size, _WRITABLE)
+  return view
 
 
 def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:

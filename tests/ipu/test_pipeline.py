@@ -42,6 +42,15 @@ def test_garbage_collection_that_is_off_stays_off(ipu, collecting):
   assert not gc.isenabled()
 
 
+def test_a_compilation_leaves_no_garbage(ipu, collecting):
+  f, x = jax.jit(lambda x: x.sum() * 7), jax.device_put(np.ones(3), ipu)
+  lowered = f.lower(x)
+  gc.collect()
+  compiled = lowered.compile()
+  assert gc.collect() == 0
+  assert compiled(x) == 21
+
+
 def test_thousands_of_operations_need_no_deep_recursion(ipu):
   def f(np_, x):
     for i in range(1200):
