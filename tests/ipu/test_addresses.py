@@ -10,8 +10,7 @@ from hypothesis import given
 
 from jaxlib.ipu.sram.addresses import assign
 from jaxlib.ipu.sram.allocation_groups import AllocationGroup
-from jaxlib.ipu.sram.concurrent import Concurrent
-from jaxlib.ipu.sram.first_fit import place
+from jaxlib.ipu.sram.first_fit import Lives
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
 
@@ -54,6 +53,26 @@ def require_apart(
         assert apart or not sizes[i] or not sizes[j], (i, j)
 
 
+def by_definition(lives, sizes, steps, base, count, weights):
+  """First fit, with a list of the addresses that are taken at each time."""
+  found = [base] * len(lives)
+  taken: list[set[int]] = [set() for _ in range(END + 3)]
+  births = [live[0][0] for live in lives]
+  some = [i for i, size in enumerate(sizes) if size]
+  some.sort(key=lambda i: (-weights[i], -sizes[i], births[i]))
+  rest = sorted(some[count:], key=lambda i: (births[i], -sizes[i]))
+  for i in [*some[:count], *rest]:
+    live = lives[i] if i in some[:count] else [(births[i], lives[i][-1][1])]
+    times = [t for b, e in live for t in range(b, e + 1)]
+    at = -(-base // steps[i]) * steps[i]
+    while any(not taken[t].isdisjoint(range(at, at + sizes[i])) for t in times):
+      at += steps[i]
+    found[i] = at
+    for t in times:
+      taken[t].update(range(at, at + sizes[i]))
+  return found
+
+
 @given(
   st.lists(
     st.tuples(intervals(), st.sampled_from([0, 4, 8, 16, 24, 104])),
@@ -68,10 +87,11 @@ def test_live_tensors_do_not_overlap(drawn, base, count):
   sizes = [size for _, size in drawn]
   lives = [i for i, _ in drawn]
   steps = [16 if size % 16 == 0 else 8 if size > 4 else 4 for size in sizes]
-  concurrent = Concurrent(lives)
+  placed = Lives(lives)
   for weights in (sizes, [len(i) for i in lives]):
-    found = place(concurrent, sizes, steps, base, count, weights)
-    assert found == place(concurrent, sizes, steps, base, count, weights)
+    found = placed.place(sizes, steps, base, count, weights)
+    assert found == placed.place(sizes, steps, base, count, weights)
+    assert found == by_definition(lives, sizes, steps, base, count, weights)
     require_apart(allocations, sizes, found)
     for address, size, step in zip(found, sizes, steps, strict=True):
       assert address >= base
@@ -83,22 +103,10 @@ def test_live_tensors_do_not_overlap(drawn, base, count):
     there = [i for i in range(half) if sizes[i]]
     taken = [(found[i], found[i] + sizes[i]) for i in there]
     rest = slice(half, None)
-    found[rest] = place(
-      Concurrent([*lives[rest], *(lives[i] for i in there)]),
-      sizes[rest], steps[rest], base, count, weights[rest], taken,
-    )  # fmt: skip
+    found[rest] = Lives([*lives[rest], *(lives[i] for i in there)]).place(
+      sizes[rest], steps[rest], base, count, weights[rest], taken
+    )
     require_apart(allocations, sizes, found)
-
-
-@given(st.lists(intervals(), min_size=1, max_size=99), st.data())
-def test_concurrent_pieces_share_a_time(lives, data):
-  """However many there are."""
-  concurrent = Concurrent(lives)
-  number = data.draw(st.integers(0, len(lives) - 1))
-  times = {t for b, e in lives[number] for t in range(b, e + 1)}
-  assert [*concurrent.of(number)] == [
-    any(t in times for b, e in live for t in range(b, e + 1)) for live in lives
-  ]
 
 
 def is_wide(allocation: AllocationGroup) -> bool:

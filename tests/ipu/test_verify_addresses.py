@@ -131,10 +131,10 @@ def test_tiles_without_addresses_are_found(compiled):
 def test_the_verifier_runs_with_ipu_verify(ipu, monkeypatch):
   """JAX_IPU_VERIFY, or the compiler option."""
 
-  def broken(concurrent, sizes, steps, base, *_):
+  def broken(lives, sizes, steps, base, *_):
     return [base] * len(sizes)
 
-  monkeypatch.setattr(addresses, "place", broken)
+  monkeypatch.setattr(addresses.Lives, "place", broken)
   x = jax.device_put(np.ones(100, np.float32), ipu)
   f = jax.jit(
     lambda x: jnp.sort(x) + x[::-1], compiler_options={"ipu_verify": True}

@@ -30,8 +30,7 @@ import numpy.typing as npt
 
 from jaxlib.ipu.layout import Array
 from jaxlib.ipu.sram.allocation_groups import AllocationGroup
-from jaxlib.ipu.sram.concurrent import Concurrent
-from jaxlib.ipu.sram.first_fit import place
+from jaxlib.ipu.sram.first_fit import Lives
 from jaxlib.ipu.sram.tile_bytes import TileBytes
 from jaxlib.ipu.target import Target
 
@@ -215,7 +214,7 @@ class _Packer:
     self._count = _MOST_SORTED_IF_TIGHT if thorough else _MOST_SORTED
     self._interleaved = interleaved
     self._wide = target.has_regions and any(u.wide for u in allocations)
-    self._concurrent: dict[tuple[int, ...], Concurrent] = {}
+    self._lives: dict[tuple[int, ...], Lives] = {}
 
   def pack(
     self, tiles: Tiles, rows: list[int], code: int, bound: int
@@ -315,12 +314,9 @@ class _Packer:
       base = -(-base // steps[n]) * steps[n]
       addresses.append(base)
       base += sizes[n]
-    concurrent = self._together((*come, *taken))
+    lives = self._lives_of((*come, *taken))
     large = [sizes[n] for n in come]
-    lengths = [
-      last - first + 1
-      for first, last, _ in zip(concurrent.births, concurrent.deaths, come)
-    ]
+    lengths = lives.lengths[: len(come)]
     orders = [lengths]
     if len(come) <= self._count:
       orders = [large, lengths, list(map(operator.mul, lengths, large))]
@@ -329,7 +325,7 @@ class _Packer:
     how = [steps[n] for n in come], base, self._count
     beside = [(at, at + sizes[n]) for n, at in taken.items()]
     for order in orders:
-      found = place(concurrent, large, *how, order, beside)
+      found = lives.place(large, *how, order, beside)
       end = max(map(operator.add, found, large), default=base)
       if end < top:
         best, top = found, end
@@ -337,10 +333,10 @@ class _Packer:
         break
     return addresses + best, int(top)
 
-  def _together(self, numbers: tuple[int, ...]) -> Concurrent:
+  def _lives_of(self, numbers: tuple[int, ...]) -> Lives:
     """The lifetimes of some allocation groups."""
-    found = self._concurrent.get(numbers)
+    found = self._lives.get(numbers)
     if found is None:
       lives = [self.allocations[n].intervals for n in numbers]
-      found = self._concurrent[numbers] = Concurrent(lives)
+      found = self._lives[numbers] = Lives(lives)
     return found

@@ -1,167 +1,77 @@
-"""First fit: gives each piece of memory the lowest address that is free for the
-piece's whole lifetime.
-
-Pieces are placed in the order of their weights, highest first, which takes
-quadratic time. If there are many pieces, only a limited number is placed in
-this way; the others are placed around these in order of birth, in time that is
-linear in their number.
-"""
+"""First fit, in the library (runtime/sram/first_fit.h): gives each piece of
+memory the lowest address that is free for the piece's whole lifetime."""
 
 from __future__ import annotations
 
-import bisect
-import heapq
-import math
-import operator
+import array
+import ctypes
+import functools
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
-from jaxlib.ipu.sram.concurrent import Concurrent
-
-# Begin and end address, number.
-_Placed = tuple[int, int, int]
+from jaxlib.ipu.library import LIBRARY
+from jaxlib.ipu.tile_passes.lifetimes import Interval
 
 
-def place(
-  concurrent: Concurrent,
-  sizes: Sequence[int],
-  steps: Sequence[int],
-  base: int,
-  count: int,
-  weights: Sequence[int],
-  taken: Sequence[tuple[int, int]] = (),
-) -> list[int]:
-  """Assigns an address to each piece.
+@functools.cache
+def _function() -> Any:
+  function = ctypes.CDLL(str(LIBRARY)).ipu_first_fit
+  function.argtypes = [
+    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,
+    ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p,
+  ]  # fmt: skip
+  function.restype = ctypes.c_int64
+  return function
 
-  Args:
-    concurrent: the lifetimes of all pieces, those in `taken` last.
-    sizes: the bytes of each piece.
-    steps: the alignment of each piece; a divisor of its size.
-    base: the lowest address.
-    count: how many pieces are placed in the order of their weights; the others
-      are placed in order of birth.
-    weights: pieces of higher weight are placed first.
-    taken: begin and end of further pieces, which are already placed.
+
+class Lives:
+  """The lifetimes of pieces of memory, which are placed several times.
+
+  Attributes:
+    lengths: the time from each piece's birth to its death.
   """
-  addresses = [base] * len(sizes)
-  births, deaths = concurrent.births, concurrent.deaths
-  ranked = zip(
-    map(operator.neg, weights),
-    map(operator.neg, sizes),
-    births,
-    range(len(sizes)),
-  )
-  order = [i for _, _, _, i in sorted(ranked) if sizes[i]]
-  placed: list[_Placed] = sorted(
-    (low, high, number) for number, (low, high) in enumerate(taken, len(sizes))
-  )
-  for i in order[:count]:
-    size, step, together = sizes[i], steps[i], concurrent.of(i)
-    at = -(-base // step) * step
-    for low, high, other in placed:
-      if low - at >= size:
-        break
-      if high > at and together[other]:
-        at = -(-high // step) * step
-    addresses[i] = at
-    bisect.insort(placed, (at, at + size, i))
-  if len(order) > count:
-    rest = sorted((births[i], -sizes[i], i, deaths[i]) for i in order[count:])
-    _by_birth(rest, steps, placed, concurrent, base, addresses)
-  return addresses
+
+  def __init__(self, lives: Sequence[Sequence[Interval]]) -> None:
+    """Lifetimes are closed intervals, ascending; at least one each."""
+    self.lengths = [live[-1][1] - live[0][0] + 1 for live in lives]
+    times = itertools.chain.from_iterable(itertools.chain.from_iterable(lives))
+    self._times = array.array("q", times)
+    self._intervals = array.array("q", map(len, lives))
+
+  def place(
+    self,
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    base: int,
+    count: int,
+    weights: Sequence[int],
+    taken: Sequence[tuple[int, int]] = (),
+  ) -> list[int]:
+    """Assigns an address to each piece.
+
+    Args:
+      sizes: the bytes of each piece.
+      steps: the alignment of each piece; a divisor of its size.
+      base: the lowest address.
+      count: how many pieces are placed in the order of their weights, which
+        takes quadratic time; the others are placed in order of birth.
+      weights: pieces of higher weight are placed first.
+      taken: begin and end of the last pieces, which are already placed.
+
+    Raises:
+      MemoryError: the host is out of memory.
+    """
+    pieces = zip(sizes, steps, weights, strict=True)
+    figures = array.array("q", itertools.chain(*pieces, *taken))
+    addresses = array.array("q", bytes(8 * len(sizes)))
+    if _function()(
+      _address(self._times), _address(self._intervals), len(sizes), len(taken),
+      _address(figures), base, count, _address(addresses),
+    ):  # fmt: skip
+      raise MemoryError
+    return addresses.tolist()
 
 
-def _by_birth(
-  order: list[tuple[int, int, int, int]],
-  steps: Sequence[int],
-  placed: list[_Placed],
-  concurrent: Concurrent,
-  base: int,
-  addresses: list[int],
-) -> None:
-  """Places pieces in order of birth around those already placed. Each takes its
-  address for all the time from birth to death, gaps in its lifetime included.
-  `order` has each piece's birth, negative size, number and death."""
-  coming = [
-    (begin, end, low, high)
-    for low, high, number in placed
-    for begin, end in concurrent.lives[number]
-  ]
-  coming.sort(reverse=True)
-  free = _Free(base)
-  dying: list[tuple[int, int, int]] = []
-  for first, size, i, last in order:
-    size = -size
-    while coming and coming[-1][0] <= first:
-      begin, end, low, high = coming.pop()
-      while dying and dying[0][0] < begin:
-        free.release(*heapq.heappop(dying)[1:])
-      free.take(low, high)
-      heapq.heappush(dying, (end, low, high))
-    while dying and dying[0][0] < first:
-      free.release(*heapq.heappop(dying)[1:])
-    later: list[tuple[int, int]] = []
-    if coming and coming[-1][0] <= last:
-      for begin, _, low, high in reversed(coming):
-        if begin > last:
-          break
-        later.append((low, high))
-      later.sort()
-    at = free.first(size, steps[i], later)
-    addresses[i] = at
-    free.take(at, at + size)
-    heapq.heappush(dying, (last, at, at + size))
-
-
-class _Free:
-  """The free intervals of memory at a time, ascending; the last is
-  unbounded."""
-
-  def __init__(self, base: int) -> None:
-    self._lows = [base]
-    self._highs: list[float] = [math.inf]
-
-  def first(self, size: int, step: int, taken: list[tuple[int, int]]) -> int:
-    """The lowest free address of so many bytes that overlap none of the
-    intervals in `taken`."""
-    for low, high in zip(self._lows, self._highs):
-      at = -(-low // step) * step
-      if at + size > high:
-        continue
-      for begin, end in taken:
-        if begin >= at + size:
-          break
-        if end > at:
-          at = -(-end // step) * step
-      if at + size <= high:
-        return at
-    raise AssertionError("the last piece has no end")
-
-  def take(self, low: int, high: int) -> None:
-    """Removes [low, high) from a free interval that contains it."""
-    i = bisect.bisect_right(self._lows, low) - 1
-    left = self._lows[i] < low
-    right = high < self._highs[i]
-    if left and right:
-      self._lows.insert(i + 1, high)
-      self._highs.insert(i, low)
-    elif left:
-      self._highs[i] = low
-    elif right:
-      self._lows[i] = high
-    else:
-      del self._lows[i], self._highs[i]
-
-  def release(self, low: int, high: int) -> None:
-    """Frees [low, high), and joins it with adjacent free intervals."""
-    i = bisect.bisect_left(self._lows, low)
-    left = i > 0 and self._highs[i - 1] == low
-    right = self._lows[i] == high
-    if left and right:
-      del self._lows[i], self._highs[i - 1]
-    elif left:
-      self._highs[i - 1] = high
-    elif right:
-      self._lows[i] = low
-    else:
-      self._lows.insert(i, low)
-      self._highs.insert(i, high)
+def _address(numbers: array.array[int]) -> int:
+  return numbers.buffer_info()[0]

@@ -69,6 +69,7 @@ class Places(list[Place]):
     self.tensors = program.tensors
     self._assembled = program.assembled
     self._kinds: dict[Any, int] = {}
+    self._records: dict[int, int] = {}
     begins: dict[int, int] = {}  # by region
     for region, times in _with_times(program.steps, 1):
       begins[id(region)] = len(self)
@@ -117,9 +118,38 @@ class Places(list[Place]):
     roots = {self.tensors[n].root for n in numbers}
     key: Any = object()  # the first part of an assembled root is like no other
     if roots.isdisjoint(self._assembled):
-      key = _plain(plain), tuple(self._signature(n, numbers) for n in numbers)
+      signatures = tuple([self._signature(n, numbers) for n in numbers])
+      key = self._plain(plain), signatures
     kind = self._kind(key)
     return Place(region, index, kind, [*numbers], accessed, written)
+
+  def _plain(self, value: Any) -> Any:
+    """A step as a value that can be compared, without constants of register
+    programs."""
+    kind = value.__class__
+    names = _compared(kind)
+    if names is not None:
+      return kind.__name__, *[
+        self._record(getattr(value, name))
+        if name == "fields"
+        else self._plain(getattr(value, name))
+        for name in names
+      ]
+    if isinstance(value, Code):
+      return value.abstract
+    if isinstance(value, Epilogue):
+      return value.exchanges, value.words
+    if isinstance(value, list | tuple):
+      return tuple([v if type(v) is int else self._plain(v) for v in value])
+    return value
+
+  def _record(self, record: schema.Fields) -> int:
+    """A number that equal records of codelets have in common. Steps that were
+    copied (lower/reuse.py, `Step.renamed`) share one record."""
+    found = self._records.get(id(record))
+    if found is None:
+      found = self._records[id(record)] = self._kind(self._plain(record))
+    return found
 
   def _signature(self, number: int, numbers: dict[int, int]) -> Any:
     """What has to be the same of a tensor for steps to be equal. Roots that may
@@ -308,22 +338,6 @@ _BESIDE = frozenset(
   "location own buffers origins operation has_effect time staying within packed"
   " hints passed".split()
 )
-
-
-def _plain(value: Any) -> Any:
-  """A step as a value that can be compared, without constants of register
-  programs."""
-  kind = value.__class__
-  names = _compared(kind)
-  if names is not None:
-    return kind.__name__, *[_plain(getattr(value, name)) for name in names]
-  if isinstance(value, Code):
-    return value.abstract
-  if isinstance(value, Epilogue):
-    return value.exchanges, value.words
-  if isinstance(value, list | tuple):
-    return tuple([v if type(v) is int else _plain(v) for v in value])
-  return value
 
 
 @functools.cache

@@ -100,6 +100,7 @@ class _Search:
     self._tile = tile
     self._sizes: dict[int, int] = {}
     self._vertices: dict[int, int] = {}
+    self._writes: dict[tuple[int, int], set[int]] = {}
     self._places = Places(program)
     self._line = lifetimes(program).line
 
@@ -280,14 +281,7 @@ class _Search:
       end = last.region[last.index + 1].time
     else:
       end = 2 + max(s.time for s in walk([last.step]))
-    # An exchange does not write the roots of which it places copies.
-    steps = walk([p.step for p in places])
-    written = {
-      tensors[n].root
-      for s in steps
-      for n in s.writes()
-      if tensors[n].root == n or not s.moves
-    }
+    written = self._written(f.begins[i], f.length)
     before, after = [], []
     for n in roots:
       root = f.names[i][n]
@@ -298,6 +292,21 @@ class _Search:
       if root in written and any(b < end <= e for b, e in live):
         after.append(n)
     return before, after
+
+  def _written(self, begin: int, length: int) -> set[int]:
+    """The roots that a sequence writes. It is asked for several times of each
+    that may become a function."""
+    found = self._writes.get((begin, length))
+    if found is None:
+      tensors = self._program.tensors
+      # An exchange does not write the roots of which it places copies.
+      found = self._writes[begin, length] = {
+        tensors[n].root
+        for s in walk(self._places[begin].steps(length))
+        for n in s.writes()
+        if tensors[n].root == n or not s.moves
+      }
+    return found
 
   def _own(self, differing: Sequence[int]) -> dict[int, int]:
     """The function's tensors for those of the first sequence that differ."""
