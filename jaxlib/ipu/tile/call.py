@@ -90,6 +90,10 @@ class ArgumentCopy(Copy):
     )
 
   @property
+  def has_messages(self) -> bool:
+    return False
+
+  @property
   def known_code(self) -> int | None:
     return COPY * WORD * len(self.moves)
 

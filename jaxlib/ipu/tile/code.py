@@ -146,6 +146,7 @@ class CodeCount:
   Attributes:
     target: the machine.
     tensors: of the program.
+    copying: the tiles that have the code of copies, which is there once.
   """
 
   def __init__(self, target: Target, tensors: Sequence[TensorInfo]) -> None:
@@ -161,7 +162,7 @@ class CodeCount:
     self._exchange, self._rows, self._own, self._host = (
       np.zeros(tiles, np.int64) for _ in range(4)
     )
-    self._copying = np.zeros(tiles, np.bool_)
+    self.copying = np.zeros(tiles, np.bool_)
     self._data = np.zeros(tiles, np.int64)  # tables of constants, frames
     self._constants: dict[Layout, int] = defaultdict(int)
     self.functions: dict[int, _Function] = {}
@@ -192,7 +193,7 @@ class CodeCount:
     """The count `found`, with what is counted once in a program: code of
     vertices, and functions."""
     found._users, found._sizes = self._users, self._sizes
-    found._copying, found.functions = self._copying, self.functions
+    found.copying, found.functions = self.copying, self.functions
     return found
 
   def passed(self, partition: Layout, number: int) -> None:
@@ -252,7 +253,7 @@ class CodeCount:
   def copies(self, where: Mask, number: int = 1) -> None:
     """Counts copies within each of some tiles."""
     self._own[: len(where)] += COPY * number * where
-    self._copying[: len(where)] |= where
+    self.copying[: len(where)] |= where
 
   def stream(self, numbers: Sequence[int], to_device: bool) -> Array:
     """Counts a stream of tensors from or to the host; returns the bytes of each
@@ -296,6 +297,10 @@ class CodeCount:
     exchange = int(self._exchange[tile]) + ROW * rows
     return exchange * WORD, control * WORD, int(self._host[tile])
 
+  def own_code(self) -> Array:
+    """Bytes of exchange and control code on each tile, but for functions'."""
+    return self._exchange_code() + self._control_code()
+
   def _exchange_code(self) -> Array:
     return (self._exchange + ROW * self._rows) * WORD
 
@@ -336,13 +341,13 @@ class CodeCount:
     for code, partitions in self._users.items():
       where = self._anywhere(Participants(partitions, False))
       vertices += self._sizes[code] * where
-    vertices += COPIES * self._copying
+    vertices += COPIES * self.copying
     workers = target.worker_stack_bytes * target.num_workers
     stacks = (vertices > 0) * workers + (
       control > 0
     ) * target.supervisor_stack_bytes
     functions = [
-      own._exchange_code() + own._control_code() + own._host
+      own.own_code() + own._host
       for own in (self.functions[n].count for n in sorted(self.functions))
     ]
     return TileCode(vertices, state, exchange, control, host, stacks, functions)

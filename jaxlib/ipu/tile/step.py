@@ -268,6 +268,11 @@ class Step:
     return None
 
   @property
+  def has_messages(self) -> bool:
+    """Whether it may send anything from tile to tile."""
+    return bool(self.moves)
+
+  @property
   def buffers_of(self) -> str:
     return "message buffers"
 

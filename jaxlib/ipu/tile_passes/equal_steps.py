@@ -61,23 +61,70 @@ class Place:
     return self.region[self.index : self.index + length]
 
 
+class Kinds:
+  """Numbers of what is equal, for all searches of one program.
+
+  A step has the same place in all of them, but for where it is.
+  """
+
+  def __init__(self) -> None:
+    # By the step's id, with the step, which may have left the program.
+    self.places: dict[int, tuple[Step, Place]] = {}
+    self._kinds: dict[Any, int] = {}
+    self._records: dict[int, int] = {}
+
+  def of(self, key: Any) -> int:
+    """The number of a value."""
+    return self._kinds.setdefault(key, len(self._kinds))
+
+  def plain(self, value: Any) -> Any:
+    """A step as a value that can be compared, without constants of register
+    programs."""
+    kind = value.__class__
+    names = _compared(kind)
+    if names is not None:
+      return kind.__name__, *[
+        self._record(getattr(value, name))
+        if name == "fields"
+        else self.plain(getattr(value, name))
+        for name in names
+      ]
+    if isinstance(value, Code):
+      return value.abstract
+    if isinstance(value, Epilogue):
+      return value.exchanges, value.words
+    if isinstance(value, list | tuple):
+      return tuple([v if type(v) is int else self.plain(v) for v in value])
+    return value
+
+  def _record(self, record: schema.Fields) -> int:
+    """The number of a codelet's record. Steps that were copied (lower/reuse.py,
+    `Step.renamed`) share one record."""
+    found = self._records.get(id(record))
+    if found is None:
+      found = self._records[id(record)] = self.of(self.plain(record))
+    return found
+
+
 class Places(list[Place]):
   """The steps of a program that are not in functions, region by region."""
 
-  def __init__(self, program: TileProgram) -> None:
+  def __init__(self, program: TileProgram, kinds: Kinds) -> None:
     super().__init__()
     self.tensors = program.tensors
     self._assembled = program.assembled
-    self._kinds: dict[Any, int] = {}
-    self._records: dict[int, int] = {}
+    self._kinds = kinds
     begins: dict[int, int] = {}  # by region
     for region, times in _with_times(program.steps, 1):
       begins[id(region)] = len(self)
-      for i in range(len(region)):
-        place = self._place(region, i)
-        place.times = times
+      for i, step in enumerate(region):
+        known = kinds.places.get(id(step))
+        if known is None:
+          known = kinds.places[id(step)] = step, self._place(region, i)
+        _, place = known
+        place.region, place.index, place.times = region, i, times
         self.append(place)
-      self.append(Place(region, len(region), self._kind(object())))
+      self.append(Place(region, len(region), kinds.of(object())))
     # By the number of a place with regions, those of the places in them.
     self._inner = {
       number: [begins[id(r)] + i for r in regions for i in range(len(r))]
@@ -101,16 +148,16 @@ class Places(list[Place]):
         outer = self._outer.get(outer)
     return found
 
-  def _kind(self, key: Any) -> int:
-    return self._kinds.setdefault(key, len(self._kinds))
-
   def _place(self, region: Region, index: int) -> Place:
     step = region[index]
     every = [*accesses([step])]
     accessed = [a.tensor for a in every]
     if step.callee is not None:
       # All its calls access the same tensors.
-      kind, inner = self._kind(("call", step.callee)), dict.fromkeys(accessed)
+      kind, inner = (
+        self._kinds.of(("call", step.callee)),
+        dict.fromkeys(accessed),
+      )
       return Place(region, index, kind, [*inner], accessed)
     numbers: dict[int, int] = {}
     plain = step.renamed(lambda n: numbers.setdefault(n, len(numbers)))
@@ -119,37 +166,9 @@ class Places(list[Place]):
     key: Any = object()  # the first part of an assembled root is like no other
     if roots.isdisjoint(self._assembled):
       signatures = tuple([self._signature(n, numbers) for n in numbers])
-      key = self._plain(plain), signatures
-    kind = self._kind(key)
+      key = self._kinds.plain(plain), signatures
+    kind = self._kinds.of(key)
     return Place(region, index, kind, [*numbers], accessed, written)
-
-  def _plain(self, value: Any) -> Any:
-    """A step as a value that can be compared, without constants of register
-    programs."""
-    kind = value.__class__
-    names = _compared(kind)
-    if names is not None:
-      return kind.__name__, *[
-        self._record(getattr(value, name))
-        if name == "fields"
-        else self._plain(getattr(value, name))
-        for name in names
-      ]
-    if isinstance(value, Code):
-      return value.abstract
-    if isinstance(value, Epilogue):
-      return value.exchanges, value.words
-    if isinstance(value, list | tuple):
-      return tuple([v if type(v) is int else self._plain(v) for v in value])
-    return value
-
-  def _record(self, record: schema.Fields) -> int:
-    """A number that equal records of codelets have in common. Steps that were
-    copied (lower/reuse.py, `Step.renamed`) share one record."""
-    found = self._records.get(id(record))
-    if found is None:
-      found = self._records[id(record)] = self._kind(self._plain(record))
-    return found
 
   def _signature(self, number: int, numbers: dict[int, int]) -> Any:
     """What has to be the same of a tensor for steps to be equal. Roots that may

@@ -35,6 +35,7 @@ from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 from jaxlib.ipu.tile.view import whole_view
 from jaxlib.ipu.tile.walk import accesses, regions, walk
 from jaxlib.ipu.tile_passes.equal_steps import (
+  Kinds,
   Place,
   Places,
   Sequences,
@@ -60,12 +61,15 @@ def run(program: TileProgram) -> None:
   """Outlines steps until every tile has room for its code, or nothing pays."""
   if program.code_room is None:
     return
+  kinds = Kinds()
   for _ in range(_SEARCHES):
     count = CodeCount(program.target, program.tensors)
     count.steps(program.steps)
     excess = count.finish().executable - program.code_room
     tile = int(excess.argmax())
-    if excess[tile] <= 0 or not _Search(program, tile).outline(excess[tile]):
+    if excess[tile] <= 0 or not _Search(program, tile, kinds).outline(
+      excess[tile]
+    ):
       break
     program.analysis = None
   _empty_unused(program)
@@ -95,13 +99,13 @@ class Saved:
 class _Search:
   """One search of a program, whose fullest tile is `tile`."""
 
-  def __init__(self, program: TileProgram, tile: int) -> None:
+  def __init__(self, program: TileProgram, tile: int, kinds: Kinds) -> None:
     self._program = program
     self._tile = tile
     self._sizes: dict[int, int] = {}
     self._vertices: dict[int, int] = {}
     self._writes: dict[tuple[int, int], set[int]] = {}
-    self._places = Places(program)
+    self._places = Places(program, kinds)
     self._line = lifetimes(program).line
 
   def outline(self, excess: int) -> bool:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from jaxlib.ipu.layout import Array
-from jaxlib.ipu.tile.code import CodeCount
+from jaxlib.ipu.tile.code import COPIES, CodeCount, Mask
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Step
 
@@ -49,11 +49,10 @@ def run(program: TileProgram) -> None:
       price = _PRICES[rung + (i < further)] // times
       yield max(price, before[i])
 
+  code = _Code(program, [copies[0] for copies, _ in places])
+
   def has_room(number: int) -> bool:
-    for (copies, _), price in zip(places, prices(number), strict=True):
-      for copy in copies:
-        copy.word_price = price
-    return bool((_executable(program) <= room).all())
+    return bool((code.at(prices(number)) <= room).all())
 
   most = (len(_PRICES) - 1) * len(places)
   chosen: Iterable[int] = before
@@ -61,11 +60,10 @@ def run(program: TileProgram) -> None:
   if program.packed:
     first = bisect.bisect_left(range(most), True, key=has_room)
     chosen = [*prices(first)]
-  for (copies, _), old, new in zip(places, before, chosen, strict=True):
+  for (copies, _), price in zip(places, chosen, strict=True):
     for copy in copies:
-      copy.word_price = old
-      copy.set_word_price(program.target, program.tensors, new)
-  _executable(program)  # sets the buffers for these prices
+      copy.set_word_price(program.target, program.tensors, price)
+  _counted(program)  # sets the buffers for these prices
 
 
 def undo(program: TileProgram) -> None:
@@ -76,11 +74,50 @@ def undo(program: TileProgram) -> None:
   program.packed = False
 
 
-def _executable(program: TileProgram) -> Array:
-  """Bytes of executable code on each tile."""
+class _Code:
+  """The executable code of a program, by the prices of its exchanges.
+
+  Attributes:
+    exchanges: those whose prices vary; of a function's calls those of one.
+  """
+
+  def __init__(self, program: TileProgram, exchanges: Sequence[Step]) -> None:
+    self.exchanges = exchanges
+    self._program = program
+    self._known: dict[tuple[int, int], tuple[Array, Mask]] = {}
+    count = _counted(program)
+    self._copying = count.copying
+    self._fixed = count.finish().executable - COPIES * self._copying
+    for i, step in enumerate(exchanges):
+      self._fixed -= self._of(i, step.word_price)[0]
+
+  def at(self, prices: Iterable[int]) -> Array:
+    """Bytes on each tile; an upper bound where only messages that are packed
+    now make a tile copy."""
+    total, copying = self._fixed.copy(), self._copying.copy()
+    for i, price in enumerate(prices):
+      own, where = self._of(i, price)
+      total += own
+      copying |= where
+    return total + COPIES * copying
+
+  def _of(self, i: int, price: int) -> tuple[Array, Mask]:
+    """An exchange's own code, and the tiles that copy for it."""
+    found = self._known.get((i, price))
+    if found is None:
+      step = self.exchanges[i]
+      before, step.word_price = step.word_price, price
+      count = CodeCount(self._program.target, self._program.tensors)
+      count.step(step)
+      step.word_price = before
+      found = self._known[i, price] = count.own_code(), count.copying
+    return found
+
+
+def _counted(program: TileProgram) -> CodeCount:
   count = CodeCount(program.target, program.tensors)
   count.steps(program.steps)
-  return count.finish().executable
+  return count
 
 
 def _places(program: TileProgram) -> Iterable[tuple[list[Step], list[int]]]:
@@ -96,7 +133,7 @@ def _collect(
 ) -> None:
   """Adds the exchanges of steps that a run comes to so many times."""
   for number, step in enumerate(steps):
-    if step.moves:
+    if step.has_messages:
       copies, each = found[(*place, number)]
       copies.append(step)
       each.append(times)
