@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.ir.graph import Origin
@@ -19,6 +20,11 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.code import CodeCount, Participants
 from jaxlib.ipu.tile.tensor import TensorInfo
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[str, ...]:
+  return tuple(f.name for f in dataclasses.fields(kind))
 
 
 def _free() -> schema.Cost:
@@ -229,11 +235,22 @@ class Step:
     for in one order for all steps that differ in their tensors alone."""
     found = copy.copy(self)
     found.moves = [
-      dataclasses.replace(
-        m, source=name(m.source), destination=name(m.destination)
+      schema.Move(
+        name(m.source), m.source_offset, m.source_strides,
+        name(m.destination), m.destination_offset, m.destination_strides,
+        m.shape,
       )
       for m in self.moves
-    ]
+    ]  # fmt: skip
+    return found
+
+  def __copy__(self) -> Self:
+    # Without it, records with slots are pickled, which takes three times as
+    # long.
+    kind: Any = type(self)
+    found: Self = object.__new__(kind)
+    for name in _fields(kind):
+      setattr(found, name, getattr(self, name))
     return found
 
   # --- Figures -------------------------------------------------------------
