@@ -8,9 +8,9 @@ on all of them, with the plugin and an unmodified JAX; of these, forks run what
 depends on the wheels (`_OF_WHEELS`).
 
 All others run on the newest release that makes a fork, with the fork's wheels;
-so do the benchmarks, with a single repetition. Of the other tests each
-runs on another release as well: two thirds of them on each older fork, a third,
-with the plugin, on each release that makes no fork. Not among these is what no
+so do the benchmarks, with a single repetition. Two thirds of the others run on
+other releases as well: a third of them on each older fork, another one, with
+the plugin, on each release that makes no fork. Not among these is what no
 release of JAX could break alone (`_ONCE`): pages, tools and examples, libraries
 on top of JAX, the parts of the compiler behind its graph, which differs little
 from release to release, and those of the engine. --full runs everything on
@@ -60,7 +60,7 @@ in_place inverse_iteration less_work loop_products many_panels outline
 pack reflectors rounds sram_overflow tensor_placement thresholds tridiagonal
 """.split()
 # Of the suite, on releases that make no fork, and on older forks.
-_SAMPLE, _OTHERS = "--one-in=3", "--all-but-one-in=3"
+_OF_PLUGINS, _OF_FORKS = "--part=0/3", "--part=1/3"
 # A worker that has nothing left to do takes tests from the other one.
 _PYTEST = ["-n", "2", "--dist", "worksteal"]
 
@@ -165,8 +165,8 @@ class Run:
       return [[str(_TESTS), *others]]
     others += [f"--ignore={_TESTS / f'test_{name}.py'}" for name in _ONCE]
     if kind == "fork":
-      return [[str(_TESTS), *others, _OTHERS]]
-    return [[*map(str, own)], [str(_TESTS), *others, _SAMPLE]]
+      return [[str(_TESTS), *others, _OF_FORKS]]
+    return [[*map(str, own)], [str(_TESTS), *others, _OF_PLUGINS]]
 
   def _follow(self, words: Sequence[str], last: str) -> str:
     """Runs a program; returns how it ended: its last line that matches, and how

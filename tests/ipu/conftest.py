@@ -108,6 +108,13 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
   )
 
 
+def _part(text: str) -> tuple[int, int]:
+  part, ways = map(int, text.split("/"))
+  if not 0 <= part < ways:
+    raise ValueError(text)
+  return part, ways
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption(
     _PLATFORM,
@@ -121,17 +128,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     help="draws other programs in test_drawn_operations.py",
   )
   parser.addoption(
-    "--one-in",
-    type=int,
-    default=1,
-    metavar="N",
-    help="runs every Nth test only, the same ones each time",
-  )
-  parser.addoption(
-    "--all-but-one-in",
-    type=int,
-    metavar="N",
-    help="runs all tests but those of --one-in=N",
+    "--part",
+    type=_part,
+    default=(0, 1),
+    metavar="I/N",
+    help="runs part I of N of the tests, the same ones each time",
   )
 
 
@@ -147,7 +148,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
   config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-  _keep_one_in(config, items)
+  _keep_part(config, items)
   platform = config.getoption(_PLATFORM)
   if platform == "ipu":
     return
@@ -159,15 +160,13 @@ def pytest_collection_modifyitems(
       item.add_marker(skip)
 
 
-def _keep_one_in(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
   # By name: a new test does not change which of the others run.
-  ways = config.getoption("--one-in")
-  others_of = config.getoption("--all-but-one-in")
+  part, ways = config.getoption("--part")
   kept, others = [], []
   for item in items:
     number = zlib.crc32(item.nodeid.encode())
-    left_out = number % ways or (others_of and number % others_of == 0)
-    (others if left_out else kept).append(item)
+    (kept if number % ways == part else others).append(item)
   config.hook.pytest_deselected(items=others)
   items[:] = kept
 
