@@ -96,6 +96,13 @@ def test_constants_and_broadcasts_of_splats_are_folded():
   assert sorted(operations) == ["stablehlo.add", "stablehlo.constant"]
 
 
+@pytest.mark.parametrize("divisor", [7, -7])
+def test_a_quotient_that_is_rounded_down_needs_no_sign(check, divisor):
+  x = np.arange(-15, 16, dtype=np.int32)
+  assert "stablehlo.sign" not in imported(lambda x: x // divisor, x)
+  check(lambda x: [x // divisor, jnp.sign(x) != divisor // 7], x)
+
+
 def sine() -> bytes:
   lowered = jax.jit(jnp.sin).lower(np.float32(1))
   return artifact(lowered.compiler_ir("stablehlo"))

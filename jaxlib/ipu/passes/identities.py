@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import COMPLEX, FLOATS, INTEGERS, DType
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import has_effect
@@ -211,12 +211,22 @@ def _select(e: Emitter, node: Node) -> Value | None:
 
 def _compare(e: Emitter, node: Node) -> Value | None:
   x, y = node.inputs
-  if x is not y or (x.dtype in FLOATS or x.dtype in COMPLEX):
-    return None
   if x.dtype not in INTEGERS and x.dtype is not DType.BOOL:
     return None
+  if x is not y:
+    return _compare_sign(e, node)
   equal = node.attributes.opcode in (Opcode.EQ, Opcode.LE, Opcode.GE)
   return e.constant(equal, DType.BOOL, node.results[0].shape)
+
+
+def _compare_sign(e: Emitter, node: Node) -> Value | None:
+  """Whether the sign of an integer differs from 1 or -1: quotients that are
+  rounded down ask for it."""
+  sign, known = _made_by(node.inputs[0], "sign"), splat(node.inputs[1])
+  if node.attributes.opcode is not Opcode.NE or sign is None or known is None:
+    return None
+  direction = {1: "LE", -1: "GE"}.get(int(known))
+  return e.compare(sign.inputs[0], 0, direction) if direction else None
 
 
 def _complex(e: Emitter, node: Node) -> Value | None:
