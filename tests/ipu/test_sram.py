@@ -185,9 +185,7 @@ def test_programs_say_what_each_tile_needs(tiles):
   memory = lowering_kit.phases(
     padded, [np.ones((47, 500), np.float32)], tiles
   ).program.memory
-  needs = np.repeat(
-    [r.bytes for r in memory.ranges], [r.tiles for r in memory.ranges]
-  )
+  needs = np.repeat(memory.range_bytes, memory.range_tiles)
   assert needs.shape == (tiles,)
   assert needs.max() <= memory.peak_tile_bytes < needs.max() + 16
   assert (10 * needs[-1] < needs[0]) == (tiles == 1472)

@@ -812,20 +812,13 @@ class NamedValue:
 
 
 @record
-class TileRange:
-  """Adjacent tiles that need equally many bytes each."""
-
-  tiles: U32
-  bytes: U64
-
-
-@record
 class Memory:
   """The SRAM plan: bytes over all tiles, and those of single tiles by which a
   program is admitted (`sram/memory.py`).
 
-  `ranges` cover all tiles, from the first one on. If there are none, all tiles
-  need as much as the fullest one.
+  `range_tiles` are the lengths of the ranges of tiles that need equally many
+  bytes each, `range_bytes`, from the first tile on. If there are none, all
+  tiles need as much as the fullest one.
   """
 
   argument_bytes: U64
@@ -835,7 +828,8 @@ class Memory:
   code_bytes: U64
   peak_tile_bytes: U64
   peak_tile: U32
-  ranges: list[TileRange] = dataclasses.field(default_factory=list)
+  range_tiles: list[U32] = dataclasses.field(default_factory=list)
+  range_bytes: list[U64] = dataclasses.field(default_factory=list)
 
 
 @record

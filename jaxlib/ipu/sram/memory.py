@@ -105,10 +105,8 @@ class MemoryPlan:
       self.code_bytes,
       self.bytes_with_gaps,
       self.peak_tile,
-      [
-        schema.TileRange(tiles, size)
-        for tiles, size in zip(lengths.tolist(), needed[begins].tolist())
-      ],
+      lengths.tolist(),
+      needed[begins].tolist(),
     )
 
 

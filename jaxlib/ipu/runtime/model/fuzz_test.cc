@@ -177,7 +177,7 @@ Builder Example() {
   p.layouts = {{1, 0, p.tensors[y].mapping, 64, Builder::cost, Builder::cost}};
   p.cost_analysis = {{"flops", 1.5}, {"ipu cycles", 7}};
   const uint32_t others = p.target.num_tiles - 2;
-  p.memory = {192, 192, 192, 64, 32, 1000, 1, {{2, 1000}, {others, 36}}};
+  p.memory = {192, 192, 192, 64, 32, 1000, 1, {2, others}, {1000, 36}};
   p.estimated_seconds = 1e-6;
   p.module = "module";
   p.omissions = {{3, 0, 4}, {6, 4, 8}};

@@ -103,9 +103,9 @@ ProgramInfo MakeInfo(program::Contents contents) {
   info.temporary_bytes = static_cast<int64_t>(p.memory.temporary_bytes);
   info.code_bytes = static_cast<int64_t>(p.memory.code_bytes);
   info.peak_tile_bytes = static_cast<int64_t>(p.memory.peak_tile_bytes);
-  for (const program::TileRange& range : p.memory.ranges) {
-    info.tile_ranges.push_back(
-        {range.tiles, static_cast<int64_t>(range.bytes)});
+  for (size_t i = 0; i < p.memory.range_tiles.size(); ++i) {
+    info.tile_ranges.push_back({p.memory.range_tiles[i],
+                                static_cast<int64_t>(p.memory.range_bytes[i])});
   }
   info.module.text = std::move(p.module);
   for (const program::Omission& o : p.omissions) {

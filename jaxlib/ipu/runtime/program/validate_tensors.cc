@@ -89,18 +89,19 @@ class TensorValidator {
                      target.num_tiles, ", ", m.alias_bytes,
                      " bytes of arguments and results being the same");
     }
-    uint64_t tiles = 0;
-    for (const TileRange& range : m.ranges) {
-      if (range.bytes > m.peak_tile_bytes) {
-        return Corrupt("an SRAM plan of ", range.bytes,
-                       " bytes on a tile, but ", m.peak_tile_bytes,
-                       " on the fullest");
+    for (const uint64_t bytes : m.range_bytes) {
+      if (bytes > m.peak_tile_bytes) {
+        return Corrupt("an SRAM plan of ", bytes, " bytes on a tile, but ",
+                       m.peak_tile_bytes, " on the fullest");
       }
-      tiles += range.tiles;
     }
-    if (!m.ranges.empty() && tiles != target.num_tiles) {
+    uint64_t tiles = 0;
+    for (const uint32_t count : m.range_tiles) tiles += count;
+    if (m.range_bytes.size() != m.range_tiles.size() ||
+        (!m.range_tiles.empty() && tiles != target.num_tiles)) {
       return Corrupt("an SRAM plan for ", tiles, " of ", target.num_tiles,
-                     " tiles");
+                     " tiles, of ", m.range_tiles.size(), " and ",
+                     m.range_bytes.size(), " ranges");
     }
     for (const NamedValue& cost : p_.cost_analysis) {
       if (!std::isfinite(cost.value)) return Corrupt(cost.name, " is infinite");

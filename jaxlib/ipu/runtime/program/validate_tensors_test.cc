@@ -176,16 +176,21 @@ TEST(Validate, TargetMemoryAndCosts) {
   EXPECT_TRUE(Refused([](Program& p) { p.estimated_seconds = -1; }));
   EXPECT_FALSE(Refused([](Program& p) { p.memory.peak_tile = 3; }));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.peak_tile = 4; }));
-  const auto refused = [](std::vector<TileRange> ranges) {
+  const auto refused = [](std::vector<uint32_t> tiles,
+                          std::vector<uint64_t> bytes) {
     return Refused([&](Program& p) {
       p.memory.peak_tile_bytes = 100;
-      p.memory.ranges = ranges;
+      p.memory.range_tiles = tiles;
+      p.memory.range_bytes = bytes;
     });
   };
-  EXPECT_FALSE(refused({{3, 100}, {1, 0}}));
-  EXPECT_TRUE(refused({{3, 101}, {1, 0}}));
-  EXPECT_TRUE(refused({{3, 100}}));
-  EXPECT_TRUE(refused({{~0u, 100}, {5, 100}}));
+  EXPECT_FALSE(refused({3, 1}, {100, 0}));
+  EXPECT_TRUE(refused({3, 1}, {101, 0}));
+  EXPECT_TRUE(refused({3}, {100}));
+  EXPECT_TRUE(refused({3, 1}, {100}));
+  EXPECT_TRUE(refused({3, 1}, {100, 0, 0}));
+  EXPECT_TRUE(refused({}, {100}));
+  EXPECT_TRUE(refused({~0u, 5}, {100, 100}));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.alias_bytes = 1; }));
   EXPECT_TRUE(Refused([](Program& p) { p.memory.temporary_bytes = ~0ull; }));
   EXPECT_TRUE(Refused([](Program& p) {
