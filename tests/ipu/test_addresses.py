@@ -60,7 +60,7 @@ def by_definition(lives, sizes, steps, base, count, weights):
   births = [live[0][0] for live in lives]
   some = [i for i, size in enumerate(sizes) if size]
   some.sort(key=lambda i: (-weights[i], -sizes[i], births[i]))
-  rest = sorted(some[count:], key=lambda i: (births[i], -sizes[i]))
+  rest = sorted(some[count:], key=lambda i: (births[i], -sizes[i], i))
   for i in [*some[:count], *rest]:
     live = lives[i] if i in some[:count] else [(births[i], lives[i][-1][1])]
     times = [t for b, e in live for t in range(b, e + 1)]

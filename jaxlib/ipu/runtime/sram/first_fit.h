@@ -31,7 +31,7 @@ struct Piece {
   int64_t size, step, weight;
 };
 
-// A piece that has its addresses, [low, high).
+// A piece that has its addresses, [low, high): at least one.
 struct Placed {
   Lifetime life;
   int64_t low, high;
