@@ -46,8 +46,8 @@ ipu_first_fit(const int64_t* lives, const int64_t* intervals, size_t pieces,
     piece = {each.Next(), figures[0], figures[1]};
     figures += 2;
   }
-  std::ranges::copy(
-      ipu::sram::FirstFit(coming, std::move(there), base, count), addresses);
+  std::ranges::copy(ipu::sram::FirstFit(coming, std::move(there), base, count),
+                    addresses);
   return 0;
 } catch (const std::exception&) {
   return -2;
