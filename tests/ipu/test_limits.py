@@ -370,6 +370,9 @@ def large(x):
 
 print(small(x)[0])
 lowered = jax.jit(large).lower(x)
+# LLVM ends a process that cannot start one of JAX's threads for MLIR.
+context = lowered.compiler_ir("stablehlo").context
+context.enable_multithreading(False)
 pages = int(open("/proc/self/statm").read().split()[0])
 before = resource.getrlimit(resource.RLIMIT_AS)
 limit = pages * resource.getpagesize() + (2 << 20)
