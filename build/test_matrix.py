@@ -8,10 +8,10 @@ on all of them, with the plugin and an unmodified JAX; of these, forks run what
 depends on the wheels (`_OF_WHEELS`).
 
 All others run on the newest release that makes a fork, with the fork's wheels;
-so do the benchmarks, with a single repetition. Two thirds of the others run on
-other releases as well: a third of them on each older fork, another one, with
-the plugin, on each release that makes no fork. Not among these is what no
-release of JAX could break alone (`_ONCE`): pages, tools and examples, libraries
+so do the benchmarks, with a single repetition. Half of the others run on other
+releases as well: a quarter of them on each older fork, another one, with the
+plugin, on each release that makes no fork. Not among these is what no release
+of JAX could break alone (`_ONCE`): pages, tools and examples, libraries
 on top of JAX, the parts of the compiler behind its graph, which differs little
 from release to release, and those of the engine. --full runs everything on
 every pair.
@@ -58,9 +58,10 @@ jax_tests schedule storage_order tile_code tile_steps verify_addresses
 address_plans assembled code_by_line eigenvalues factorise figures graded
 in_place inverse_iteration less_work loop_products many_panels outline
 pack reflectors rounds sram_overflow tensor_placement thresholds tridiagonal
+cnn progress report_sums scalar_loops
 """.split()
 # Of the suite, on releases that make no fork, and on older forks.
-_OF_PLUGINS, _OF_FORKS = "--part=0/3", "--part=1/3"
+_OF_PLUGINS, _OF_FORKS = "--part=0/4", "--part=1/4"
 # A worker that has nothing left to do takes tests from the other one.
 _PYTEST = ["-n", "2", "--dist", "worksteal"]
 
