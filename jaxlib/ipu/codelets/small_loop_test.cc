@@ -284,6 +284,135 @@ TEST_P(MapTest, EverySizeInLoops) {
   }
 }
 
+// less, not_less <- s < 4, s >= 4, of single elements; then x, y <- less ? y, x
+// : x, y; few <- x < y and less; z <- few ? x : less ? x + y : y; s <- not_less
+// ? s - 9 : s + 3; count <- count + less + not_less * 2.
+template <typename S, typename T>
+void CheckConditions(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message() << n << " elements of " << sizeof(T)
+                                  << " bytes, conditions of " << sizeof(S));
+  const RegisterType one = TypeOf<S>::kRegister, many = TypeOf<T>::kRegister;
+  const RegisterType flags = RegisterType::kU32;
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 4));
+  const Operand z = body.Tensor(Values<T>(n, 7));
+  const Operand few = body.Tensor(std::vector<uint8_t>(n));
+  const Operand s = body.Tensor<S>({S(2)});
+  const Operand count = body.Tensor<uint32_t>({0});
+  const Operand less = body.Tensor<uint8_t>({0});
+  const Operand not_less = body.Tensor<uint8_t>({1});
+  Operand all_less = less;
+  all_less.dims = {-1};
+  {
+    Builder code;
+    const auto a = code.Load<S>(0), b = code.Constant<S>(4);
+    code.map.outputs = {code.Add(Opcode::kLt, one, {a, b}),
+                        code.Add(Opcode::kGe, one, {a, b})};
+    body.Add({code.map}, 1, {s}, {less, not_less});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0);
+    const auto a = code.Load<T>(1), b = code.Load<T>(2);
+    code.map.outputs = {code.Add(Opcode::kSelect, many, {flag, b, a}),
+                        code.Add(Opcode::kSelect, many, {flag, a, b})};
+    body.Add({code.map}, n, {all_less, x, y}, {x, y});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0);
+    const auto a = code.Load<T>(1), b = code.Load<T>(2);
+    const auto smaller = code.Add(Opcode::kLt, many, {a, b});
+    code.map.outputs = {code.Add(Opcode::kAnd, flags, {smaller, flag})};
+    body.Add({code.map}, n, {all_less, x, y}, {few});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0), some = code.Load<uint8_t>(1);
+    const auto a = code.Load<T>(2), b = code.Load<T>(3);
+    const auto sum = code.Add(Opcode::kAdd, many, {a, b});
+    const auto other = code.Add(Opcode::kSelect, many, {flag, sum, b});
+    code.map.outputs = {code.Add(Opcode::kSelect, many, {some, a, other})};
+    body.Add({code.map}, n, {all_less, few, x, y}, {z});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0), a = code.Load<S>(1);
+    const auto down = code.Add(Opcode::kSub, one, {a, code.Constant<S>(9)});
+    const auto up = code.Add(Opcode::kAdd, one, {a, code.Constant<S>(3)});
+    code.map.outputs = {code.Add(Opcode::kSelect, one, {flag, down, up})};
+    body.Add({code.map}, 1, {not_less, s}, {s});
+  }
+  {
+    Builder code;
+    const auto a = code.Load<uint8_t>(0), b = code.Load<uint8_t>(1);
+    const auto twice = code.Add(Opcode::kAdd, flags, {b, b});
+    const auto both = code.Add(Opcode::kAdd, flags, {a, twice});
+    code.map.outputs = {
+        code.Add(Opcode::kAdd, flags, {code.Load<uint32_t>(2), both})};
+    body.Add({code.map}, 1, {less, not_less, count}, {count});
+  }
+  body.Check();
+}
+
+TEST_P(MapTest, ConditionsInLoops) {
+  for (int64_t n = 1; n <= 40; ++n) {
+    CheckConditions<float, float>(table(), n);
+    CheckConditions<double, float>(table(), n);
+    CheckConditions<int32_t, double>(table(), n);
+    CheckConditions<int64_t, uint32_t>(table(), n);
+  }
+}
+
+// sum <- the sum of x, or of its squares; x <- x * 0.5 - sum.
+template <typename T>
+void CheckSum(const Factories& table, bool squares, std::vector<T> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  SCOPED_TRACE(testing::Message() << n << " elements of " << sizeof(T)
+                                  << " bytes, squares: " << squares);
+  const RegisterType type = TypeOf<T>::kRegister;
+  Body body(table);
+  const Operand x = body.Tensor(values);
+  const Operand sum = body.Tensor<T>({T(7)}, /*scalar=*/true);
+  {
+    Builder code;
+    const auto a = code.Load<T>(0);
+    program::Reduce reduce;
+    reduce.num_reduced = 1;
+    reduce.kind = static_cast<uint8_t>(program::ReduceKind::kSum);
+    reduce.outputs = {squares ? code.Add(Opcode::kMul, type, {a, a}) : a};
+    reduce.code = code.map.code;
+    body.Add({reduce}, n, {x}, {sum});
+  }
+  {
+    Builder code;
+    const auto half = code.Add(Opcode::kMul, type,
+                               {code.Load<T>(0), code.Constant<T>(T(0.5))});
+    code.map.outputs = {code.Add(Opcode::kSub, type, {half, code.Load<T>(1)})};
+    body.Add({code.map}, n, {x, sum}, {x});
+  }
+  body.Check();
+}
+
+template <typename T>
+void CheckSums(const Factories& table) {
+  for (int64_t n : {1, 2, 3, 4, 8, 16}) {
+    for (bool squares : {false, true}) {
+      CheckSum(table, squares, Values<T>(n, 0));
+      for (T same : {T(0), T(-0.), T(-1.25), T(1e-30)}) {
+        CheckSum(table, squares, std::vector<T>(n, same));
+      }
+    }
+  }
+}
+
+TEST_P(MapTest, SumsInLoops) {
+  CheckSums<float>(table());
+  CheckSums<double>(table());
+  CheckSums<int32_t>(table());
+}
+
 // window <- table[i:]; sum <- sum + table[:n]; table[j:] <- window * 3; sum <-
 // sum + table[:n]; i, j <- j - 7, i + 9: windows that overlap each other and
 // those of the last iteration, also out of bounds.

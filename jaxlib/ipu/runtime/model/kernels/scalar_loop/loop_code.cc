@@ -211,14 +211,22 @@ class LoopCompiler {
         break;
       case TapeStep::kLoad:
         emit().SetLanes(s.lanes);
-        made.reg = emit().NewRegister();
-        if (const int stored = registers_.Stored(s); stored >= 0) {
-          emit().Copy(made.reg, stored);
+        if (const Held* stored = registers_.Stored(s)) {
+          Keep(*stored, made);
         } else {
+          made.reg = emit().NewRegister();
           access.Load(s.dtype, s.moved, s.width, made.reg, AtOperand(s, 0));
         }
         break;
       case TapeStep::kSpread: {
+        const Mask mask = registers_.held(registers_.Operand(s, 0)).mask;
+        if (mask.reg >= 0 && registers_.IsCondition(k)) {
+          emit().SetLanes(s.lanes);
+          made.reg = emit().NewRegister();
+          made.all_bits = true;
+          emit().SpreadMask(made.reg, mask);
+          break;
+        }
         const int one = registers_.Get(s, 0);
         made.reg = emit().NewRegister();
         emit().Spread(s.width, made.reg, one);
@@ -227,7 +235,7 @@ class LoopCompiler {
       case TapeStep::kSum: {
         const int lanes = registers_.Get(s, 0);
         made.reg = emit().NewRegister();
-        emit().AddLanes(s.instruction.type, made.reg, lanes);
+        emit().AddLanes(s.instruction.type, s.negative, made.reg, lanes);
         break;
       }
       case TapeStep::kCopy: {
@@ -240,17 +248,19 @@ class LoopCompiler {
         break;
       }
       case TapeStep::kStore: {
-        const int reg = registers_.Get(s, 0);
-        access.Store(s.dtype, true, s.width, reg,
-                     registers_.At(registers_.Result(s)));
+        const Held& value = registers_.held(registers_.Operand(s, 0));
+        const uint16_t to = registers_.Result(s);
+        if (s.dtype == DType::kBool && value.mask.reg >= 0) {
+          emit().SetLanes(s.lanes);
+          access.StoreMask(value.mask, registers_.At(to));
+        } else {
+          const int reg = registers_.Get(s, 0);
+          access.Store(s.dtype, true, s.width, reg, registers_.At(to));
+        }
         if (s.dtype != DType::kBool || !registers_.IsReadAfter(k)) break;
         // The next step has it sooner than through memory.
         made.is_bool = true;
-        made.reg = emit().NewRegister();
-        const Mask mask = emit().NewMask(4);
-        emit().Test(mask, reg);
-        emit().Flags(made.reg, mask);
-        emit().Free(mask);
+        Keep(value, made);
         break;
       }
       case TapeStep::kSlice: {
@@ -271,6 +281,19 @@ class LoopCompiler {
         break;
     }
     registers_.Define(k, made);
+  }
+
+  // Holds a boolean as it is in `value`, or else as a mask or flags.
+  void Keep(const Held& value, Held& made) {
+    made.mask = value.mask;
+    if (made.mask.reg >= 0) return;
+    made.mask = emit().KeepMask(4);
+    if (made.mask.reg >= 0) return emit().Test(made.mask, value.reg);
+    made.reg = emit().NewRegister();
+    const Mask mask = emit().NewMask(4);
+    emit().Test(mask, value.reg);
+    emit().Flags(made.reg, mask);
+    emit().Free(mask);
   }
 
   Address AtOperand(const TapeStep& s, size_t j) {
@@ -331,6 +354,11 @@ class LoopCompiler {
 
   void Select(const TapeStep& s, Held& made) {
     const int yes = registers_.Get(s, 1), no = registers_.Get(s, 2);
+    if (registers_.held(registers_.Operand(s, 0)).all_bits) {
+      const int bits = registers_.Get(s, 0);
+      made.reg = emit().NewRegister();
+      return emit().Choose(bits, made.reg, no, yes);
+    }
     Mask mask = registers_.held(registers_.Operand(s, 0)).mask;
     const bool tests = mask.reg < 0;
     if (tests) {

@@ -224,6 +224,7 @@ bool Tape::Sum(Item from, DType dtype, bool squares, Item to) {
   }
   const uint16_t target = Add({Slot::kMemory, to, nullptr});
   steps_.push_back(MakeSum(type, static_cast<uint8_t>(count), target, source));
+  steps_.back().negative = !squares;
   return true;
 }
 

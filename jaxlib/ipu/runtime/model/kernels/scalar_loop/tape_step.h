@@ -41,6 +41,7 @@ struct TapeStep {
   uint32_t width = 4;          // bytes in a register, unless kCompute or kCopy
   DType dtype = DType::kNone;  // kLoad, kStore, kCopy: of the elements
   bool moved = true;           // kLoad: as in Source
+  bool negative = true;        // kSum: some lanes may be, or -0
   WindowStart window{};        // kSlice, kUpdate
 
   // How many slots it reads in registers or, of elements of another type, in
