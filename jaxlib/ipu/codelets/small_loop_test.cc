@@ -67,7 +67,28 @@ class Body {
     KernelOr kernel = table_.kernel(
         {kStep, {n}, std::move(operands), std::move(results)}, fields);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    if (branch_ != nullptr) {
+      branch_->push_back(kernel->get());
+    } else {
+      parts_.push_back({kernel->get()});
+    }
     kernels_.push_back(std::move(*kernel));
+  }
+
+  // Adds branches, one of which a scalar selects. add(b) adds the kernels of
+  // branch b.
+  template <typename F>
+  void AddSwitch(const Operand& selector, size_t branches, const F& add) {
+    LoopPart part;
+    part.selector = selector.view;
+    part.counts = Tensor(std::vector<uint64_t>(branches)).view.offset;
+    part.branches.resize(branches);
+    for (size_t b = 0; b < branches; ++b) {
+      branch_ = &part.branches[b];
+      add(b);
+    }
+    branch_ = nullptr;
+    parts_.push_back(std::move(part));
   }
 
   // Expects the same memory after three iterations, whatever runs them.
@@ -75,7 +96,15 @@ class Body {
     const std::vector<char> expected = After([this](const Memory& memory) {
       ThreadPool threads(1);
       for (uint64_t trip = 0; trip < kTrips; ++trip) {
-        for (const auto& kernel : kernels_) kernel->Run(memory, threads);
+        for (const LoopPart& part : parts_) {
+          if (part.kernel != nullptr) {
+            part.kernel->Run(memory, threads);
+            continue;
+          }
+          for (const Kernel* kernel : part.branches[Take(part, memory)]) {
+            kernel->Run(memory, threads);
+          }
+        }
       }
     });
     const auto run = [this](const Memory& memory) {
@@ -97,8 +126,20 @@ class Body {
   std::unique_ptr<ScalarLoop> Loop() const {
     static const std::vector<uint32_t> kStorage = {0};
     ScalarLoopParts parts{{}, {}, nullptr, kStorage};
-    for (const auto& kernel : kernels_) parts.body.push_back(kernel.get());
+    parts.body = parts_;
     return table_.scalar_loop(parts);
+  }
+
+  // The branch that is selected, which is counted.
+  static size_t Take(const LoopPart& part, const Memory& memory) {
+    const char* const selector = part.selector.Data(memory);
+    uint32_t index = *selector ? 0 : 1;
+    if (part.selector.dtype != DType::kBool) {
+      std::memcpy(&index, selector, sizeof index);
+    }
+    const size_t b = std::min<size_t>(index, part.branches.size() - 1);
+    ++reinterpret_cast<uint64_t*>(memory.bases[0] + part.counts)[b];
+    return b;
   }
 
   // The memory after a run. Which NaN an operation gives is not defined.
@@ -129,6 +170,8 @@ class Body {
   std::vector<char> memory_;
   std::vector<Floats> floats_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::vector<LoopPart> parts_;
+  std::vector<const Kernel*>* branch_ = nullptr;  // what Add adds to
 };
 
 // n elements with all special values of a type.
@@ -411,6 +454,78 @@ TEST_P(MapTest, SumsInLoops) {
   CheckSums<float>(table());
   CheckSums<double>(table());
   CheckSums<int32_t>(table());
+}
+
+// s <- s * 3; then one of x <- exp(x); x, s <- x + s, s - 1; nothing; x <- x *
+// y, y <- x; then less <- s < 4; y, or x and s, <- y + s, or s - x; index <-
+// index + 1, of which the first is negative and the last out of bounds.
+template <typename T>
+void CheckBranches(const Factories& table, int32_t first, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes from " << first);
+  const RegisterType type = TypeOf<T>::kRegister;
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 4));
+  const Operand s = body.Tensor<T>({T(2)});
+  const Operand index = body.Tensor<int32_t>({first});
+  const Operand less = body.Tensor<uint8_t>({0});
+  Operand all_s = s;
+  all_s.dims = {-1};
+  const auto with_number = [&](Opcode op, auto number, const Operand& to) {
+    using N = decltype(number);
+    Builder code;
+    code.map.outputs = {code.Add(op, TypeOf<N>::kRegister,
+                                 {code.Load<N>(0), code.Constant<N>(number)})};
+    body.Add({code.map}, 1, {to}, {to});
+  };
+  const auto of_two = [&](Opcode op, const Operand& a, const Operand& b,
+                          const Operand& to) {
+    Builder code;
+    code.map.outputs = {code.Add(op, type, {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {a, b}, {to});
+  };
+  with_number(Opcode::kMul, T(3), s);
+  body.AddSwitch(index, 4, [&](size_t b) {
+    if (b == 0) {
+      Builder code;
+      code.map.outputs = {code.Add(Opcode::kExp, type, {code.Load<T>(0)})};
+      body.Add({code.map}, n, {x}, {x});
+    } else if (b == 1) {
+      of_two(Opcode::kAdd, x, all_s, x);
+      with_number(Opcode::kSub, T(1), s);
+    } else if (b == 3) {
+      Builder code;
+      const auto a = code.Load<T>(0), c = code.Load<T>(1);
+      code.map.outputs = {code.Add(Opcode::kMul, type, {a, c}), a};
+      body.Add({code.map}, n, {x, y}, {x, y});
+    }
+  });
+  {
+    Builder code;
+    code.map.outputs = {
+        code.Add(Opcode::kLt, type, {code.Load<T>(0), code.Constant<T>(4)})};
+    body.Add({code.map}, 1, {s}, {less});
+  }
+  body.AddSwitch(less, 2, [&](size_t b) {
+    if (b == 0) {
+      of_two(Opcode::kAdd, y, all_s, y);
+    } else {
+      of_two(Opcode::kSub, all_s, x, x);
+      with_number(Opcode::kSub, T(5), s);
+    }
+  });
+  with_number(Opcode::kAdd, int32_t{1}, index);
+  body.Check();
+}
+
+TEST_P(MapTest, BranchesInLoops) {
+  for (int64_t n = 1; n <= 40; ++n) {
+    for (int32_t first : {-2, 0, 2}) {
+      CheckBranches<float>(table(), first, n);
+      CheckBranches<double>(table(), first, n);
+    }
+  }
 }
 
 // window <- table[i:]; sum <- sum + table[:n]; table[j:] <- window * 3; sum <-

@@ -42,7 +42,7 @@ bool IsSimple(const TapeStep& s) {
 
 // Whether a step is machine code without a call.
 bool IsCode(const TapeStep& s) {
-  if (s.kind == TapeStep::kOpaque) return false;
+  if (!s.IsOnSlots()) return false;
   return s.kind != TapeStep::kCompute || IsNative(s.instruction);
 }
 
@@ -79,7 +79,9 @@ class LoopCompiler {
     const size_t before = emit().body().size();
     for (size_t k = 0; k < steps_.size() && !failed_; ++k) {
       const TapeStep& s = steps_[k];
-      if (IsCode(s)) {
+      if (s.kind > TapeStep::kOpaque) {
+        Branch(k);
+      } else if (IsCode(s)) {
         Emit(k);
       } else if (const void* f = FunctionOf(s)) {
         CallFunction(k, f);
@@ -130,6 +132,52 @@ class LoopCompiler {
     code_.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
     for (size_t k = std::size(kKept); k-- > 0;) code_.Pop(kKept[k]);
     code_.Bytes({0xc3});
+  }
+
+  // --- Branches -------------------------------------------------------------
+
+  // Each branch is a part of the code of its own: where branches begin and end,
+  // all values are in memory.
+  void Branch(size_t k) {
+    const TapeStep& s = steps_[k];
+    const uint16_t slot = s.step.operands[0];
+    const bool first = s.kind == TapeStep::kBranch && number_ == 0;
+    if (!first) {
+      registers_.Forget(k);
+      EndPart();
+    }
+    constexpr int kNotEqual = 0x85;
+    switch (s.kind) {
+      case TapeStep::kSwitch:
+        code_.Load(Gpr::kRcx, kSlots, slot * 8);
+        if (s.dtype == DType::kBool) {
+          code_.Bytes({0x80, 0x39, 0,       // cmp byte [rcx], 0
+                       0x0f, 0x94, 0xc1,    // sete cl
+                       0x0f, 0xb6, 0xc9});  // movzx ecx, cl
+        } else {
+          code_.Bytes({0x8b, 0x09});  // mov ecx, [rcx]
+        }
+        number_ = 0;
+        return;
+      case TapeStep::kBranch:
+        if (number_ > 0) {
+          ends_.push_back(code_.JumpAlways());
+          code_.Land(next_);
+        }
+        if (!s.last) {
+          code_.Bytes({0x81, 0xf9});  // cmp ecx, number
+          code_.Immediate(number_);
+          next_ = code_.Jump(kNotEqual);
+        }
+        ++number_;
+        code_.Load(Gpr::kRcx, kSlots, slot * 8);
+        code_.Bytes({0x48, 0xff, 0x01});  // inc qword [rcx]
+        break;
+      default:
+        for (size_t end : ends_) code_.Land(end);
+        ends_.clear();
+    }
+    registers_.BeginPart();
   }
 
   // --- Calls ----------------------------------------------------------------
@@ -277,7 +325,7 @@ class LoopCompiler {
         access.Store(DType::kNone, true, s.width, reg, window);
         break;
       }
-      case TapeStep::kOpaque:
+      default:
         break;
     }
     registers_.Define(k, made);
@@ -378,6 +426,10 @@ class LoopCompiler {
   const int free_;
   const bool calls_;
   bool failed_ = false;
+  // Of the branches of a switch.
+  int32_t number_ = 0;
+  size_t next_ = 0;           // the jump to the next branch
+  std::vector<size_t> ends_;  // the jumps behind the last branch
   LoopRegisters registers_;
   Assembler code_;
 };

@@ -95,7 +95,7 @@ std::vector<LoopRegisters::Pinned> LoopRegisters::Candidates() const {
       if (written.contains(slot) || !seen.insert(slot).second) continue;
       wanted.push_back({slot, -1, LoadedLanes(s, j), s.OperandWidth(j)});
     }
-    if (s.kind != TapeStep::kOpaque) written.insert(Result(s));
+    if (s.IsOnSlots()) written.insert(Result(s));
   }
   std::erase_if(wanted, [&](const Pinned& p) {
     if (!places_.in_memory[p.slot] && !places_.constant[p.slot]) return true;
@@ -107,7 +107,7 @@ std::vector<LoopRegisters::Pinned> LoopRegisters::Candidates() const {
       return true;
     }
     return std::any_of(steps_.begin(), steps_.end(), [&](const TapeStep& s) {
-      return s.kind != TapeStep::kOpaque && Result(s) == p.slot &&
+      return s.IsOnSlots() && Result(s) == p.slot &&
              (!s.GivesRegister() || s.ResultLanes() != p.lanes ||
               s.ResultWidth() != p.width);
     });

@@ -76,6 +76,11 @@ class Tape : public model::Tape {
   // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
+  // Begins steps of which one branch is run: Branch begins each of them, and
+  // Join ends the last. They return false if the tape has too few slots left.
+  bool Switch(Item selector, DType dtype);
+  bool Branch(Item count, bool last);
+  void Join();
   // Evaluates `count` elements with a plan that is a single piece of machine
   // code, keeps no values of its own and stores its outputs directly.
   bool Run(const Plan& plan, std::span<const Item> outputs, uint32_t count);

@@ -275,6 +275,32 @@ void Tape::Call(StepFn fn, const void* what) {
   steps_.push_back(MakeOpaque(fn, 0, what));
 }
 
+bool Tape::Switch(Item selector, DType dtype) {
+  if (!HasRoom(1)) return false;
+  TapeStep made{};
+  made.kind = TapeStep::kSwitch;
+  made.dtype = dtype;
+  made.step.operands[0] = Add({Slot::kMemory, selector, nullptr});
+  steps_.push_back(made);
+  return true;
+}
+
+bool Tape::Branch(Item count, bool last) {
+  if (!HasRoom(1)) return false;
+  TapeStep made{};
+  made.kind = TapeStep::kBranch;
+  made.last = last;
+  made.step.operands[0] = Add({Slot::kMemory, count, nullptr});
+  steps_.push_back(made);
+  return true;
+}
+
+void Tape::Join() {
+  TapeStep made{};
+  made.kind = TapeStep::kJoin;
+  steps_.push_back(made);
+}
+
 TapePlaces Tape::Places() const {
   TapePlaces places;
   places.overlaps.resize(slots_.size());
