@@ -66,6 +66,20 @@ class Body {
     static const program::Execute kStep;
     KernelOr kernel = table_.kernel(
         {kStep, {n}, std::move(operands), std::move(results)}, fields);
+    Add(std::move(kernel));
+  }
+
+  // A copy of all elements, or of those from `begin` on.
+  void AddCopy(const Operand& from, const Operand& to, int64_t begin) {
+    CopyPlan plan{from.view, to.view};
+    for (View* view : {&plan.source, &plan.destination}) {
+      view->offset += begin * view->item_size * view->strides[0];
+      view->shape[0] -= begin;
+    }
+    Add(table_.copy({plan}));
+  }
+
+  void Add(KernelOr kernel) {
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     if (branch_ != nullptr) {
       branch_->push_back(kernel->get());
@@ -525,6 +539,42 @@ TEST_P(MapTest, BranchesInLoops) {
       CheckBranches<float>(table(), first, n);
       CheckBranches<double>(table(), first, n);
     }
+  }
+}
+
+// y <- x; x <- x + x; z[2:] <- y[2:]; y <- y + z; x[::2] <- y[::2].
+template <typename T>
+void CheckCopies(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes");
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 3));
+  const Operand z = body.Tensor(Values<T>(n, 5));
+  const auto add = [&](const Operand& a, const Operand& b, const Operand& to) {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kAdd, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {a, b}, {to});
+  };
+  body.AddCopy(x, y, 0);
+  add(x, x, x);
+  if (n > 2) body.AddCopy(y, z, 2);
+  add(y, z, y);
+  Operand from = y, to = x;
+  for (Operand* o : {&from, &to}) {
+    o->view.shape = {(n + 1) / 2};
+    o->view.strides = {2};
+  }
+  body.AddCopy(from, to, 0);
+  body.Check();
+}
+
+TEST_P(MapTest, CopiesInLoops) {
+  for (int64_t n = 1; n <= 70; ++n) {
+    CheckCopies<float>(table(), n);
+    CheckCopies<double>(table(), n);
+    CheckCopies<int8_t>(table(), n);
   }
 }
 

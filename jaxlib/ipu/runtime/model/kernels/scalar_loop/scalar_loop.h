@@ -57,6 +57,8 @@ class Tape : public model::Tape {
   bool Evaluate(const Plan& plan, std::span<const ItemStore> stores,
                 uint8_t lanes, std::span<const uint16_t> uniform);
   bool Copy(Item from, Item to);
+  // Whether Copy supports this many bytes.
+  static bool IsFew(int64_t bytes);
   // The sum of adjacent elements, or of their squares, as MonoidFold computes
   // it. Their type has to be a register type. Also false if they are not as
   // many as a vector, or a half of one, has.
