@@ -342,8 +342,8 @@ TEST_P(MapTest, EverySizeInLoops) {
 }
 
 // less, not_less <- s < 4, s >= 4, of single elements; then x, y <- less ? y, x
-// : x, y; few <- x < y and less; z <- few ? x : less ? x + y : y; s <- not_less
-// ? s - 9 : s + 3; count <- count + less + not_less * 2.
+// : x, y; few <- x < y and less; z <- few, copied, ? x : less ? x + y : y; s <-
+// not_less ? s - 9 : s + 3; count <- count + less + not_less * 2.
 template <typename S, typename T>
 void CheckConditions(const Factories& table, int64_t n) {
   SCOPED_TRACE(testing::Message() << n << " elements of " << sizeof(T)
@@ -355,6 +355,7 @@ void CheckConditions(const Factories& table, int64_t n) {
   const Operand y = body.Tensor(Values<T>(n, 4));
   const Operand z = body.Tensor(Values<T>(n, 7));
   const Operand few = body.Tensor(std::vector<uint8_t>(n));
+  const Operand copied = body.Tensor(std::vector<uint8_t>(n));
   const Operand s = body.Tensor<S>({S(2)});
   const Operand count = body.Tensor<uint32_t>({0});
   const Operand less = body.Tensor<uint8_t>({0});
@@ -383,6 +384,7 @@ void CheckConditions(const Factories& table, int64_t n) {
     const auto smaller = code.Add(Opcode::kLt, many, {a, b});
     code.map.outputs = {code.Add(Opcode::kAnd, flags, {smaller, flag})};
     body.Add({code.map}, n, {all_less, x, y}, {few});
+    body.AddCopy(few, copied, 0);
   }
   {
     Builder code;
@@ -391,7 +393,7 @@ void CheckConditions(const Factories& table, int64_t n) {
     const auto sum = code.Add(Opcode::kAdd, many, {a, b});
     const auto other = code.Add(Opcode::kSelect, many, {flag, sum, b});
     code.map.outputs = {code.Add(Opcode::kSelect, many, {some, a, other})};
-    body.Add({code.map}, n, {all_less, few, x, y}, {z});
+    body.Add({code.map}, n, {all_less, copied, x, y}, {z});
   }
   {
     Builder code;

@@ -210,6 +210,8 @@ uint8_t LoopRegisters::LoadedLanes(const TapeStep& s, size_t j) const {
 
 int LoopRegisters::Get(const TapeStep& s, size_t j) {
   const uint16_t slot = Operand(s, j);
+  // A copy reads the bytes of booleans as it reads any others.
+  if (held_[slot].is_bool) Drop(slot);
   Held& held = held_[slot];
   if (held.empty()) {
     const Pinned* pin = PinOf(slot);
