@@ -77,6 +77,15 @@ def cheap_branches(x, n):
   return lax.fori_loop(0, n, step, x)
 
 
+def switch(x, n):
+  def step(i, x):
+    return lax.switch(
+      i % 3, [jnp.sin, lambda x: jnp.tanh(x) * 2, lambda x: x - x.mean()], x
+    )
+
+  return lax.fori_loop(0, n, step, x)
+
+
 def sum_and_branch(x, n):
   def step(s):
     i, x, total = s
@@ -254,6 +263,8 @@ WORKLOADS = [
   jitted("loops", "cond in a loop, 256, 300 trips", branches, state(300, 256)),
   jitted("loops", "cond in a loop, 8, 1000 trips", cheap_branches,
          state(1000, 8), limit=SCALAR_LIMIT),
+  jitted("loops", "switch of 3, 8, 1000 trips", switch, state(1000, 8),
+         limit=SCALAR_LIMIT, tolerance=1e-3),
   jitted("loops", "cond and sum, 8, 1000 trips", sum_and_branch,
          state(1000, 8), limit=SCALAR_LIMIT, tolerance=1e-3),
   jitted("loops", "linear ODE, 3x3, 1000 trips", linear_ode,

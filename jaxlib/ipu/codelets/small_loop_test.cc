@@ -66,8 +66,43 @@ class Body {
     static const program::Execute kStep;
     KernelOr kernel = table_.kernel(
         {kStep, {n}, std::move(operands), std::move(results)}, fields);
+    Add(std::move(kernel));
+  }
+
+  // A copy of all elements, or of those from `begin` on.
+  void AddCopy(const Operand& from, const Operand& to, int64_t begin) {
+    CopyPlan plan{from.view, to.view};
+    for (View* view : {&plan.source, &plan.destination}) {
+      view->offset += begin * view->item_size * view->strides[0];
+      view->shape[0] -= begin;
+    }
+    Add(table_.copy({plan}));
+  }
+
+  void Add(KernelOr kernel) {
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    if (branch_ != nullptr) {
+      branch_->push_back(kernel->get());
+    } else {
+      parts_.push_back({kernel->get()});
+    }
     kernels_.push_back(std::move(*kernel));
+  }
+
+  // Adds branches, one of which a scalar selects. add(b) adds the kernels of
+  // branch b.
+  template <typename F>
+  void AddSwitch(const Operand& selector, size_t branches, const F& add) {
+    LoopPart part;
+    part.selector = selector.view;
+    part.counts = Tensor(std::vector<uint64_t>(branches)).view.offset;
+    part.branches.resize(branches);
+    for (size_t b = 0; b < branches; ++b) {
+      branch_ = &part.branches[b];
+      add(b);
+    }
+    branch_ = nullptr;
+    parts_.push_back(std::move(part));
   }
 
   // Expects the same memory after three iterations, whatever runs them.
@@ -75,7 +110,15 @@ class Body {
     const std::vector<char> expected = After([this](const Memory& memory) {
       ThreadPool threads(1);
       for (uint64_t trip = 0; trip < kTrips; ++trip) {
-        for (const auto& kernel : kernels_) kernel->Run(memory, threads);
+        for (const LoopPart& part : parts_) {
+          if (part.kernel != nullptr) {
+            part.kernel->Run(memory, threads);
+            continue;
+          }
+          for (const Kernel* kernel : part.branches[Take(part, memory)]) {
+            kernel->Run(memory, threads);
+          }
+        }
       }
     });
     const auto run = [this](const Memory& memory) {
@@ -97,8 +140,20 @@ class Body {
   std::unique_ptr<ScalarLoop> Loop() const {
     static const std::vector<uint32_t> kStorage = {0};
     ScalarLoopParts parts{{}, {}, nullptr, kStorage};
-    for (const auto& kernel : kernels_) parts.body.push_back(kernel.get());
+    parts.body = parts_;
     return table_.scalar_loop(parts);
+  }
+
+  // The branch that is selected, which is counted.
+  static size_t Take(const LoopPart& part, const Memory& memory) {
+    const char* const selector = part.selector.Data(memory);
+    uint32_t index = *selector ? 0 : 1;
+    if (part.selector.dtype != DType::kBool) {
+      std::memcpy(&index, selector, sizeof index);
+    }
+    const size_t b = std::min<size_t>(index, part.branches.size() - 1);
+    ++reinterpret_cast<uint64_t*>(memory.bases[0] + part.counts)[b];
+    return b;
   }
 
   // The memory after a run. Which NaN an operation gives is not defined.
@@ -129,6 +184,8 @@ class Body {
   std::vector<char> memory_;
   std::vector<Floats> floats_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::vector<LoopPart> parts_;
+  std::vector<const Kernel*>* branch_ = nullptr;  // what Add adds to
 };
 
 // n elements with all special values of a type.
@@ -281,6 +338,245 @@ TEST_P(MapTest, EverySizeInLoops) {
       body.Add({code.map}, 1, {one}, {one});
     }
     body.Check();
+  }
+}
+
+// less, not_less <- s < 4, s >= 4, of single elements; then x, y <- less ? y, x
+// : x, y; few <- x < y and less; z <- few, copied, ? x : less ? x + y : y; s <-
+// not_less ? s - 9 : s + 3; count <- count + less + not_less * 2.
+template <typename S, typename T>
+void CheckConditions(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message() << n << " elements of " << sizeof(T)
+                                  << " bytes, conditions of " << sizeof(S));
+  const RegisterType one = TypeOf<S>::kRegister, many = TypeOf<T>::kRegister;
+  const RegisterType flags = RegisterType::kU32;
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 4));
+  const Operand z = body.Tensor(Values<T>(n, 7));
+  const Operand few = body.Tensor(std::vector<uint8_t>(n));
+  const Operand copied = body.Tensor(std::vector<uint8_t>(n));
+  const Operand s = body.Tensor<S>({S(2)});
+  const Operand count = body.Tensor<uint32_t>({0});
+  const Operand less = body.Tensor<uint8_t>({0});
+  const Operand not_less = body.Tensor<uint8_t>({1});
+  Operand all_less = less;
+  all_less.dims = {-1};
+  {
+    Builder code;
+    const auto a = code.Load<S>(0), b = code.Constant<S>(4);
+    code.map.outputs = {code.Add(Opcode::kLt, one, {a, b}),
+                        code.Add(Opcode::kGe, one, {a, b})};
+    body.Add({code.map}, 1, {s}, {less, not_less});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0);
+    const auto a = code.Load<T>(1), b = code.Load<T>(2);
+    code.map.outputs = {code.Add(Opcode::kSelect, many, {flag, b, a}),
+                        code.Add(Opcode::kSelect, many, {flag, a, b})};
+    body.Add({code.map}, n, {all_less, x, y}, {x, y});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0);
+    const auto a = code.Load<T>(1), b = code.Load<T>(2);
+    const auto smaller = code.Add(Opcode::kLt, many, {a, b});
+    code.map.outputs = {code.Add(Opcode::kAnd, flags, {smaller, flag})};
+    body.Add({code.map}, n, {all_less, x, y}, {few});
+    body.AddCopy(few, copied, 0);
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0), some = code.Load<uint8_t>(1);
+    const auto a = code.Load<T>(2), b = code.Load<T>(3);
+    const auto sum = code.Add(Opcode::kAdd, many, {a, b});
+    const auto other = code.Add(Opcode::kSelect, many, {flag, sum, b});
+    code.map.outputs = {code.Add(Opcode::kSelect, many, {some, a, other})};
+    body.Add({code.map}, n, {all_less, copied, x, y}, {z});
+  }
+  {
+    Builder code;
+    const auto flag = code.Load<uint8_t>(0), a = code.Load<S>(1);
+    const auto down = code.Add(Opcode::kSub, one, {a, code.Constant<S>(9)});
+    const auto up = code.Add(Opcode::kAdd, one, {a, code.Constant<S>(3)});
+    code.map.outputs = {code.Add(Opcode::kSelect, one, {flag, down, up})};
+    body.Add({code.map}, 1, {not_less, s}, {s});
+  }
+  {
+    Builder code;
+    const auto a = code.Load<uint8_t>(0), b = code.Load<uint8_t>(1);
+    const auto twice = code.Add(Opcode::kAdd, flags, {b, b});
+    const auto both = code.Add(Opcode::kAdd, flags, {a, twice});
+    code.map.outputs = {
+        code.Add(Opcode::kAdd, flags, {code.Load<uint32_t>(2), both})};
+    body.Add({code.map}, 1, {less, not_less, count}, {count});
+  }
+  body.Check();
+}
+
+TEST_P(MapTest, ConditionsInLoops) {
+  for (int64_t n = 1; n <= 40; ++n) {
+    CheckConditions<float, float>(table(), n);
+    CheckConditions<double, float>(table(), n);
+    CheckConditions<int32_t, double>(table(), n);
+    CheckConditions<int64_t, uint32_t>(table(), n);
+  }
+}
+
+// sum <- the sum of x, or of its squares; x <- x * 0.5 - sum.
+template <typename T>
+void CheckSum(const Factories& table, bool squares, std::vector<T> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  SCOPED_TRACE(testing::Message() << n << " elements of " << sizeof(T)
+                                  << " bytes, squares: " << squares);
+  const RegisterType type = TypeOf<T>::kRegister;
+  Body body(table);
+  const Operand x = body.Tensor(values);
+  const Operand sum = body.Tensor<T>({T(7)}, /*scalar=*/true);
+  {
+    Builder code;
+    const auto a = code.Load<T>(0);
+    program::Reduce reduce;
+    reduce.num_reduced = 1;
+    reduce.kind = static_cast<uint8_t>(program::ReduceKind::kSum);
+    reduce.outputs = {squares ? code.Add(Opcode::kMul, type, {a, a}) : a};
+    reduce.code = code.map.code;
+    body.Add({reduce}, n, {x}, {sum});
+  }
+  {
+    Builder code;
+    const auto half = code.Add(Opcode::kMul, type,
+                               {code.Load<T>(0), code.Constant<T>(T(0.5))});
+    code.map.outputs = {code.Add(Opcode::kSub, type, {half, code.Load<T>(1)})};
+    body.Add({code.map}, n, {x, sum}, {x});
+  }
+  body.Check();
+}
+
+template <typename T>
+void CheckSums(const Factories& table) {
+  for (int64_t n : {1, 2, 3, 4, 8, 16}) {
+    for (bool squares : {false, true}) {
+      CheckSum(table, squares, Values<T>(n, 0));
+      for (T same : {T(0), T(-0.), T(-1.25), T(1e-30)}) {
+        CheckSum(table, squares, std::vector<T>(n, same));
+      }
+    }
+  }
+}
+
+TEST_P(MapTest, SumsInLoops) {
+  CheckSums<float>(table());
+  CheckSums<double>(table());
+  CheckSums<int32_t>(table());
+}
+
+// s <- s * 3; then one of x <- exp(x); x, s <- x + s, s - 1; nothing; x <- x *
+// y, y <- x; then less <- s < 4; y, or x and s, <- y + s, or s - x; index <-
+// index + 1, of which the first is negative and the last out of bounds.
+template <typename T>
+void CheckBranches(const Factories& table, int32_t first, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes from " << first);
+  const RegisterType type = TypeOf<T>::kRegister;
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 4));
+  const Operand s = body.Tensor<T>({T(2)});
+  const Operand index = body.Tensor<int32_t>({first});
+  const Operand less = body.Tensor<uint8_t>({0});
+  Operand all_s = s;
+  all_s.dims = {-1};
+  const auto with_number = [&](Opcode op, auto number, const Operand& to) {
+    using N = decltype(number);
+    Builder code;
+    code.map.outputs = {code.Add(op, TypeOf<N>::kRegister,
+                                 {code.Load<N>(0), code.Constant<N>(number)})};
+    body.Add({code.map}, 1, {to}, {to});
+  };
+  const auto of_two = [&](Opcode op, const Operand& a, const Operand& b,
+                          const Operand& to) {
+    Builder code;
+    code.map.outputs = {code.Add(op, type, {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {a, b}, {to});
+  };
+  with_number(Opcode::kMul, T(3), s);
+  body.AddSwitch(index, 4, [&](size_t b) {
+    if (b == 0) {
+      Builder code;
+      code.map.outputs = {code.Add(Opcode::kExp, type, {code.Load<T>(0)})};
+      body.Add({code.map}, n, {x}, {x});
+    } else if (b == 1) {
+      of_two(Opcode::kAdd, x, all_s, x);
+      with_number(Opcode::kSub, T(1), s);
+    } else if (b == 3) {
+      Builder code;
+      const auto a = code.Load<T>(0), c = code.Load<T>(1);
+      code.map.outputs = {code.Add(Opcode::kMul, type, {a, c}), a};
+      body.Add({code.map}, n, {x, y}, {x, y});
+    }
+  });
+  {
+    Builder code;
+    code.map.outputs = {
+        code.Add(Opcode::kLt, type, {code.Load<T>(0), code.Constant<T>(4)})};
+    body.Add({code.map}, 1, {s}, {less});
+  }
+  body.AddSwitch(less, 2, [&](size_t b) {
+    if (b == 0) {
+      of_two(Opcode::kAdd, y, all_s, y);
+    } else {
+      of_two(Opcode::kSub, all_s, x, x);
+      with_number(Opcode::kSub, T(5), s);
+    }
+  });
+  with_number(Opcode::kAdd, int32_t{1}, index);
+  body.Check();
+}
+
+TEST_P(MapTest, BranchesInLoops) {
+  for (int64_t n = 1; n <= 40; ++n) {
+    for (int32_t first : {-2, 0, 2}) {
+      CheckBranches<float>(table(), first, n);
+      CheckBranches<double>(table(), first, n);
+    }
+  }
+}
+
+// y <- x; x <- x + x; z[2:] <- y[2:]; y <- y + z; x[::2] <- y[::2].
+template <typename T>
+void CheckCopies(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes");
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 3));
+  const Operand z = body.Tensor(Values<T>(n, 5));
+  const auto add = [&](const Operand& a, const Operand& b, const Operand& to) {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kAdd, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {a, b}, {to});
+  };
+  body.AddCopy(x, y, 0);
+  add(x, x, x);
+  if (n > 2) body.AddCopy(y, z, 2);
+  add(y, z, y);
+  Operand from = y, to = x;
+  for (Operand* o : {&from, &to}) {
+    o->view.shape = {(n + 1) / 2};
+    o->view.strides = {2};
+  }
+  body.AddCopy(from, to, 0);
+  body.Check();
+}
+
+TEST_P(MapTest, CopiesInLoops) {
+  for (int64_t n = 1; n <= 70; ++n) {
+    CheckCopies<float>(table(), n);
+    CheckCopies<double>(table(), n);
+    CheckCopies<int8_t>(table(), n);
   }
 }
 

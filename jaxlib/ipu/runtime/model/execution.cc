@@ -85,11 +85,13 @@ Status Execution::EnterRepeat(const Instruction& i) {
     if (i.count > 0) frames_.push_back({&body, &i, 0, i.count});
     return Status();
   }
+  ResetCounts(body);
   for (uint64_t left = i.count; left > 0;) {
     left -= i.loop->Run(memory_, std::min(left, kTripsBetweenChecks));
     IPU_RETURN_IF_ERROR(CheckInterrupt());
   }
   Add(body.cost, i.count);
+  AddBranches(body);
   return Status();
 }
 
@@ -99,7 +101,9 @@ Status Execution::EnterWhile(const Instruction& i) {
     frames_.push_back({&condition, &i, 0, 0, /*tests=*/true});
     return Status();
   }
+  const Block& body = BlockAt(i.target + 1);
   uint64_t trips = 0;
+  ResetCounts(body);
   i.loop->Test(memory_);
   while (Holds(i)) {
     trips += i.loop->Run(memory_, kTripsBetweenChecks);
@@ -107,9 +111,35 @@ Status Execution::EnterWhile(const Instruction& i) {
   }
   Add(condition.cost, trips + 1);
   Add(i.cost, trips + 1);
-  Add(BlockAt(i.target + 1).cost, trips);
+  Add(body.cost, trips);
+  AddBranches(body);
   counters_.trips[i.number] += trips;
   return Status();
+}
+
+// A loop that is run from a tape counts the branches that it takes.
+uint64_t* Execution::Counts(const Instruction& i) const {
+  return reinterpret_cast<uint64_t*>(memory_.bases[kArenaBase] + i.counts);
+}
+
+void Execution::ResetCounts(const Block& body) const {
+  for (const Instruction& i : body.instructions) {
+    if (i.op == Instruction::Op::kSwitch) {
+      std::fill_n(Counts(i), i.branches, 0);
+    }
+  }
+}
+
+void Execution::AddBranches(const Block& body) {
+  for (const Instruction& i : body.instructions) {
+    if (i.op != Instruction::Op::kSwitch) continue;
+    for (uint32_t b = 0; b < i.branches; ++b) {
+      const uint64_t count = Counts(i)[b];
+      Add(i.cost, count);
+      Add(BlockAt(i.target + b).cost, count);
+      counters_.branches[i.number + b] += count;
+    }
+  }
 }
 
 bool Execution::Holds(const Instruction& loop) const {

@@ -49,6 +49,9 @@ class Execution {
   Status RunOnHost(const Instruction& i, const Call& call);
   Status EnterRepeat(const Instruction& i);
   Status EnterWhile(const Instruction& i);
+  uint64_t* Counts(const Instruction& branches) const;
+  void ResetCounts(const Block& body) const;
+  void AddBranches(const Block& body);
   bool Holds(const Instruction& loop) const;  // the condition of a kWhile
   void EndBlock();
   uint32_t Selected(const Instruction& i);

@@ -22,10 +22,21 @@ struct CopyPlan {
   View destination;
 };
 
-// A loop without nested control flow.
+// A part of an iteration: a kernel, or else one of several branches.
+struct LoopPart {
+  const Kernel* kernel = nullptr;
+  std::vector<std::vector<const Kernel*>> branches = {};
+  // The scalar that selects a branch: a boolean, of which the true branch is
+  // first, or an index of 32 bits. Those out of bounds select the last branch.
+  View selector = {};
+  // Of 64-bit counts in the arena, one per branch, of how often each has run.
+  int64_t counts = 0;
+};
+
+// A loop without nested loops.
 struct ScalarLoopParts {
   std::vector<const Kernel*> condition;
-  std::vector<const Kernel*> body;
+  std::vector<LoopPart> body;
   const View* predicate;                 // null: a fixed trip count
   const std::vector<uint32_t>& storage;  // as in ScheduleCopies
 };

@@ -17,6 +17,10 @@ namespace ipu::model {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
+// Of the branches in a loop that is run from a tape. A limit: 512 bytes of each
+// arena.
+constexpr int64_t kMostCounts = 64;
+constexpr int64_t kCountBytes = sizeof(uint64_t);
 
 // Writes the number of the device.
 class WritePartitionId : public Kernel {
@@ -50,7 +54,8 @@ class Loader {
   Loader(const program::Program& program, const Factories& factories)
       : p_(program),
         factories_(factories),
-        scratch_offset_(AlignUp(program.arena_bytes)),
+        counts_offset_(AlignUp(program.arena_bytes)),
+        scratch_offset_(counts_offset_ + kMostCounts * kCountBytes),
         executable_(std::make_unique<Executable>()) {
     storage_.resize(kFirstArgumentBase + p_.arguments.size() +
                     p_.results.size());
@@ -268,7 +273,7 @@ class Loader {
       return Status();
     }
     i.target = AddTargets({body});
-    i.loop = AddLoop(nullptr, body, nullptr);
+    i.loop = AddLoop(nullptr, executable_->blocks[body], nullptr);
     return AddInstruction(i, block);
   }
 
@@ -284,7 +289,8 @@ class Loader {
     IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
     i.target = AddTargets({condition, body});
     const View predicate = ViewOf(s.predicate);
-    i.loop = AddLoop(&executable_->blocks[condition], body, &predicate);
+    i.loop = AddLoop(&executable_->blocks[condition], executable_->blocks[body],
+                     &predicate);
     return AddInstruction(i, block);
   }
 
@@ -341,7 +347,7 @@ class Loader {
   }
 
   // A faster implementation of a loop, or null if there is none.
-  const ScalarLoop* AddLoop(const Block* condition, uint32_t body,
+  const ScalarLoop* AddLoop(const Block* condition, Block& body,
                             const View* predicate) {
     ScalarLoopParts parts{{}, {}, predicate, storage_};
     const auto add = [](const Block& block, std::vector<const Kernel*>& to) {
@@ -354,7 +360,27 @@ class Loader {
     if (condition != nullptr && !add(*condition, parts.condition)) {
       return nullptr;
     }
-    if (!add(executable_->blocks[body], parts.body)) return nullptr;
+    int64_t counts = 0;
+    for (Instruction& i : body.instructions) {
+      LoopPart& part = parts.body.emplace_back();
+      if (i.op == Instruction::Op::kKernel) {
+        part.kernel = i.kernel;
+        continue;
+      }
+      if (i.op != Instruction::Op::kSwitch) return nullptr;
+      part.selector.base = i.base;
+      part.selector.offset = i.offset;
+      part.selector.dtype = i.selects_by_bool ? DType::kBool : DType::kI32;
+      i.counts = part.counts = counts_offset_ + counts * kCountBytes;
+      counts += i.branches;
+      if (counts > kMostCounts) return nullptr;
+      for (uint32_t b = 0; b < i.branches; ++b) {
+        const uint32_t branch = executable_->targets[i.target + b];
+        if (!add(executable_->blocks[branch], part.branches.emplace_back())) {
+          return nullptr;
+        }
+      }
+    }
     auto loop = factories_.scalar_loop(parts);
     if (loop == nullptr) return nullptr;
     executable_->loops.push_back(std::move(loop));
@@ -452,6 +478,7 @@ class Loader {
   // Consecutive compute sets, at the end of the block that is being made, whose
   // kernels are not made yet: first it is decided which of them run in bands.
   std::vector<ComputeSet> waiting_;
+  const int64_t counts_offset_;
   const int64_t scratch_offset_;
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies

@@ -38,71 +38,85 @@ bool SameStrides(const CopyPlan& plan) {
 class CopyKernel : public Kernel {
  public:
   explicit CopyKernel(const std::vector<CopyPlan>& plans) {
-    int64_t bytes = 0;
     int64_t largest = 0;
     for (const CopyPlan& plan : plans) {
       const StridedCopy copy(plan.source.item_size, plan.source.shape,
                              plan.source.strides, plan.destination.strides);
       if (copy.bytes() == 0) continue;
-      bytes += copy.bytes();
+      bytes_ += copy.bytes();
       largest = std::max(largest, copy.bytes());
       moves_.push_back({Place(plan.source), Place(plan.destination),
                         SameStrides(plan), copy});
     }
     share_moves_ = largest < StridedCopy::kParallelBytes &&
-                   bytes >= 2 * StridedCopy::kParallelBytes;
+                   bytes_ >= 2 * StridedCopy::kParallelBytes;
     if (share_moves_) {
       const auto count = static_cast<int64_t>(moves_.size());
-      grain_ =
-          std::max<int64_t>(1, count * StridedCopy::kParallelBytes / 2 / bytes);
+      grain_ = std::max<int64_t>(
+          1, count * StridedCopy::kParallelBytes / 2 / bytes_);
     }
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     if (!share_moves_) {
-      for (const Move& move : moves_) {
-        char* const source = move.source.In(memory);
-        char* const destination = move.destination.In(memory);
-        if (move.InPlace(source, destination)) continue;
-        move.copy.Run(source, destination, threads);
-      }
+      for (const Move& move : moves_) move.Run(memory, threads);
       return;
     }
     threads.For(static_cast<int64_t>(moves_.size()), grain_,
                 [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) {
-                    const Move& move = moves_[i];
-                    char* const source = move.source.In(memory);
-                    char* const destination = move.destination.In(memory);
-                    if (move.InPlace(source, destination)) continue;
-                    move.copy.Run(source, destination);
-                  }
+                  for (int64_t i = begin; i < end; ++i) moves_[i].Run(memory);
                 });
   }
 
-  bool Record(model::Tape& tape) const override {
-    return std::all_of(moves_.begin(), moves_.end(), [&](const Move& move) {
-      const int64_t bytes = move.copy.bytes();
-      return move.copy.dense() && bytes <= 8 &&
-             static_cast<Tape&>(tape).Copy(move.source.First(bytes),
-                                           move.destination.First(bytes));
-    });
+  bool Record(model::Tape& of) const override {
+    Tape& tape = static_cast<Tape&>(of);
+    const auto is_few = [](const Move& move) {
+      return move.copy.dense() && Tape::IsFew(move.copy.bytes());
+    };
+    if (std::all_of(moves_.begin(), moves_.end(), is_few)) {
+      return std::all_of(moves_.begin(), moves_.end(), [&](const Move& move) {
+        const int64_t bytes = move.copy.bytes();
+        return tape.Copy(move.source.First(bytes),
+                         move.destination.First(bytes));
+      });
+    }
+    if (bytes_ > kMostBytes) return false;
+    tape.Call(
+        [](const Step& step, const Frame& frame) {
+          const void* self = PayloadOf<const void*>(step);
+          static_cast<const CopyKernel*>(self)->RunAll({frame.bases});
+        },
+        this);
+    return true;
   }
 
  private:
+  // On one thread, as a part of a loop. A guess: the time of a few other steps.
+  static constexpr int64_t kMostBytes = 4096;
+
   struct Move {
     Place source;
     Place destination;
     bool same_strides;
     StridedCopy copy;
 
-    // A donated argument that is returned unchanged.
-    bool InPlace(const char* from, const char* to) const {
-      return from == to && same_strides;
+    // On the threads given, or else on the calling one.
+    template <typename... Threads>
+    void Run(const Memory& memory, Threads&... threads) const {
+      char* const from = source.In(memory);
+      char* const to = destination.In(memory);
+      // A donated argument that is returned unchanged.
+      if (from == to && same_strides) return;
+      copy.Run(from, to, threads...);
     }
   };
 
+  void RunAll(const Memory& memory) const {
+    for (const Move& move : moves_) move.Run(memory);
+  }
+
   std::vector<Move> moves_;
+  int64_t bytes_ = 0;
   bool share_moves_ = false;  // threads share the moves, not each move's bytes
   int64_t grain_ = 1;
 };

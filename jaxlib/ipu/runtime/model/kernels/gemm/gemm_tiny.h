@@ -43,9 +43,14 @@ class TinyProduct {
         std::swap(l->lhs, l->rhs);
       }
     }
+    const int64_t longest = std::max(tiny.n_.extent, tiny.k_.extent);
+    tiny.narrow_ =
+        kVectorBytes > 32 && longest > kFew && longest <= kLanes<T> / 2;
+    const int64_t lanes = tiny.narrow_ ? kLanes<T> / 2 : kLanes<T>;
+    tiny.few_ = lanes / 2;
     tiny.dense_columns_ = tiny.n_.rhs == 1 && tiny.n_.result == 1;
     tiny.dense_terms_ =
-        tiny.k_.lhs == 1 && tiny.k_.rhs == 1 && tiny.k_.extent >= kLanes<T> / 2;
+        tiny.k_.lhs == 1 && tiny.k_.rhs == 1 && tiny.k_.extent >= tiny.few_;
     return tiny;
   }
 
@@ -55,9 +60,8 @@ class TinyProduct {
   // terms one after the other, or if the sums are many.
   template <typename Each>
   bool ForEachSum(const Each& each) const {
-    constexpr int64_t kFew = 3;  // a guess
     if (std::max({m_.extent, n_.extent, k_.extent}) > kFew) return false;
-    if (dense_terms_ || (dense_columns_ && n_.extent >= kN / 2)) return false;
+    if (dense_terms_ || (dense_columns_ && n_.extent >= few_)) return false;
     for (int64_t i = 0; i < m_.extent; ++i) {
       for (int64_t j = 0; j < n_.extent; ++j) {
         int64_t lhs = i * m_.lhs, rhs = j * n_.rhs;
@@ -76,13 +80,20 @@ class TinyProduct {
   void Run(const T* lhs, const T* rhs, T* result) const {
     if (exchanged_) std::swap(lhs, rhs);
     for (int64_t i = 0; i < m_.extent; ++i) {
-      Row(lhs + i * m_.lhs, rhs, result + i * m_.result);
+      const T* row = lhs + i * m_.lhs;
+      T* to = result + i * m_.result;
+      if constexpr (kVectorBytes > 32) {
+        if (narrow_) {
+          Row<Vector<T, kLanes<T> / 2>>(row, rhs, to);
+          continue;
+        }
+      }
+      Row<Vector<T>>(row, rhs, to);
     }
   }
 
  private:
-  using V = Vector<T>;
-  static constexpr int kN = kLanes<T>;
+  static constexpr int64_t kFew = 3;  // of rows, columns and terms, a guess
 
   // Sets `loop` to the only one of an extent other than 1.
   static bool IsOne(const ProductLoops& loops, ProductLoop& loop) {
@@ -95,7 +106,9 @@ class TinyProduct {
     return loop.extent >= 1 && loop.extent <= kTinyExtent;
   }
 
+  template <typename V>
   void Row(const T* lhs, const T* rhs, T* to) const {
+    constexpr int kN = kSize<V>;
     int64_t j = 0;
     if (dense_columns_) {
       for (; j + kN <= n_.extent; j += kN) Columns<kN>(lhs, rhs + j, to + j);
@@ -105,10 +118,10 @@ class TinyProduct {
       }
     } else if (dense_terms_) {
       for (; n_.result == 1 && j + kN <= n_.extent; j += kN) {
-        EachOf(lhs, rhs + j * n_.rhs, to + j);
+        EachOf<V>(lhs, rhs + j * n_.rhs, to + j);
       }
       for (; j < n_.extent; ++j) {
-        to[j * n_.result] = Fold::FoldLanes(Products(lhs, rhs + j * n_.rhs));
+        to[j * n_.result] = Fold::FoldLanes(Products<V>(lhs, rhs + j * n_.rhs));
       }
       return;
     }
@@ -128,14 +141,19 @@ class TinyProduct {
   }
 
   // As many columns as a vector has lanes, each of adjacent terms.
+  template <typename V>
   void EachOf(const T* lhs, const T* rhs, T* to) const {
-    V sums[kN];
-    for (int i = 0; i < kN; ++i) sums[i] = Products(lhs, rhs + i * n_.rhs);
+    V sums[kSize<V>];
+    for (int i = 0; i < kSize<V>; ++i) {
+      sums[i] = Products<V>(lhs, rhs + i * n_.rhs);
+    }
     Store(to, Fold::FoldLanesOfEach(sums));
   }
 
   // The products of adjacent terms, to be summed over the lanes.
+  template <typename V>
   V Products(const T* lhs, const T* rhs) const {
+    constexpr int kN = kSize<V>;
     const int64_t n = k_.extent;
     int64_t k = std::min<int64_t>(n, kN);
     const auto some = [](const T* from, int64_t count) {
@@ -161,6 +179,8 @@ class TinyProduct {
 
   ProductLoop m_, n_, k_;
   bool exchanged_, dense_columns_, dense_terms_;
+  bool narrow_;  // half a vector of 64 bytes has all columns, or all terms
+  int64_t few_;  // columns or terms that are worth a vector: half of it
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -3,14 +3,17 @@
 // Each function reduces its argument to a small interval, on which a polynomial
 // is as accurate as the type. The polynomials are minimax approximations (Remez
 // algorithm) of the function stated in the comment, evaluated by Horner's rule
-// with fused multiply-adds. Errors are at most 2 units in the last place,
+// with fused multiply-adds. Errors are at most 3 units in the last place,
 // mostly below 1.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 
@@ -22,26 +25,21 @@ namespace ipu::model::IPU_SIMD_NS {
 template <typename T>
 inline constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-// The same as Splat, of which GCC makes no broadcast if x is in a table.
-template <typename V>
-inline V Broadcast(Element<V> x) {
-  return x - V{};
-}
-
 // c[0] + c[1] x + c[2] x^2 + ...
 template <typename V, size_t n>
 inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
-  V sum = Broadcast<V>(c[n - 1]);
-  for (size_t i = n - 1; i-- > 0;) sum = Fma(sum, x, Broadcast<V>(c[i]));
+  V sum = Splat<V>(c[n - 1]);
+  for (size_t i = n - 1; i-- > 0;) sum = Fma(sum, x, Splat<V>(c[i]));
   return sum;
 }
 
 // The same in an order in which fewer operations wait for others: pairs of
 // terms, then pairs of pairs.
-template <typename V, size_t n>
-inline V PolynomialByHalves(const V& x, const Element<V> (&c)[n]) {
+template <typename V, typename Coefficients>
+inline V PolynomialByHalves(const V& x, const Coefficients& c) {
+  constexpr size_t n = std::size(Coefficients{});
   V terms[n];
-  for (size_t i = 0; i < n; ++i) terms[i] = Broadcast<V>(c[i]);
+  for (size_t i = 0; i < n; ++i) terms[i] = Splat<V>(c[i]);
   V power = x;
   for (size_t left = n; left > 1;
        left = (left + 1) / 2, power = power * power) {
@@ -70,15 +68,23 @@ inline constexpr T kRounder =
 template <typename V>
 struct Rounded {
   using Integer = Vector<SignedBits<Element<V>>, kSize<V>>;
-  explicit Rounded(const V& x) {
-    using T = Element<V>;
-    const V sum = x + kRounder<T>;
-    value = sum - kRounder<T>;
-    integer = BitCast<Integer>(BitCast<BitsOf<V>>(sum) -
-                               std::bit_cast<Bits<T>>(kRounder<T>));
+  explicit Rounded(const V& x) : Rounded(Sum{x + kRounder<Element<V>>}) {}
+  // Of x * factor, which is not rounded before.
+  Rounded(const V& x, Element<V> factor)
+      : Rounded(Sum{Fma(x, Splat<V>(factor), Splat<V>(kRounder<Element<V>>))}) {
   }
   V value;
   Integer integer;
+
+ private:
+  struct Sum {
+    V value;
+  };
+  explicit Rounded(const Sum& sum)
+      : value(sum.value - kRounder<Element<V>>),
+        integer(BitCast<Integer>(
+            BitCast<BitsOf<V>>(sum.value) -
+            std::bit_cast<Bits<Element<V>>>(kRounder<Element<V>>))) {}
 };
 
 // --- Exponentials ------------------------------------------------------------
@@ -117,8 +123,8 @@ struct Exponential {
   explicit Exponential(V x) {
     using T = Element<V>;
     using Table = ExpTable<T>;
-    x = x < Table::kLowest ? Splat<V>(Table::kLowest) : x;  // keeps NaN
-    x = x > Table::kHighest ? Splat<V>(Table::kHighest) : x;
+    x = AtLeast(x, Table::kLowest);
+    x = x > Table::kHighest ? Splat<V>(Table::kHighest) : x;  // keeps NaN
     const Rounded<V> rounded(x * T(1.4426950408889634074));
     k = rounded.integer;
     const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), x);
@@ -157,25 +163,37 @@ inline V Expm1(const V& x) {
   return WithSignOf(e.k == 0 ? e.tail : result, x);
 }
 
-// tanh |x| = (1 - e^(-2 |x|)) / (1 + e^(-2 |x|))
+// tanh |x| = (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)). A loop may wait for each
+// result, so that what counts is the longest chain of operations.
 template <typename V>
 inline V Tanh(const V& x) {
   using T = Element<V>;
   using Table = ExpTable<T>;
-  // From here on the result is 1, and 2^k below is a normal number.
-  constexpr T kHighest = sizeof(T) == 8 ? 20 : 10;
-  V y = AbsFloat::Do(x);
-  y = y > kHighest ? Splat<V>(kHighest) : y;  // keeps NaN
-  const Rounded<V> rounded(y * T(-2 * 1.4426950408889634074));
-  y = y * -2;
-  const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), y);
-  const V r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), high);
-  const V tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
+  // Up to here the result is -1 or 1, and 2^k below is a normal number.
+  constexpr T kLowest = sizeof(T) == 8 ? -20 : -10;
+  const V y = AtLeast(NegateFloat::Do(AbsFloat::Do(x)), kLowest);
+  const Rounded<V> rounded(y, T(2 * 1.4426950408889634074));
+  V r = y * 2, tail;  // e^(2 y) = 2^k (1 + tail)
+  if constexpr (std::is_same_v<T, float>) {
+    // What ln(2) is rounded by is 2^-5 units of a result for k = -1, and less
+    // for others.
+    r = Fma(rounded.value, Splat<V>(-0.69314718056f), r);
+    static constexpr auto kSeries = [] {
+      std::array<T, 2 + std::size(Table::kSeries)> all = {0, 1};
+      std::copy(std::begin(Table::kSeries), std::end(Table::kSeries), &all[2]);
+      return all;
+    }();
+    tail = PolynomialByHalves(r, kSeries);
+  } else {
+    r = Fma(rounded.value, Splat<V>(-Table::kLn2High), r);
+    r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), r);
+    tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
+  }
   const V scale = PowerOfTwo<V>(rounded.integer);
-  // e^y - 1 and e^y + 1, each rounded once.
-  const V less = Fma(tail, scale, scale - 1);
-  const V more = Fma(tail, scale, scale + 1);
-  return WithSignOf(AbsFloat::Do(less / more), x);
+  // 1 - e^(2 y) and 1 + e^(2 y), each rounded once.
+  const V less = Fma(tail, -scale, 1 - scale);
+  const V more = Fma(tail, scale, 1 + scale);
+  return WithSignOf(less / more, x);
 }
 
 // 1 / (1 + e^-x), without an overflow on either side.

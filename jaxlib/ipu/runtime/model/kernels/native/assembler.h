@@ -146,6 +146,11 @@ class Assembler {
     Immediate(int32_t{0});
     return size();
   }
+  size_t JumpAlways() {
+    Bytes({0xe9});
+    Immediate(int32_t{0});
+    return size();
+  }
   void JumpBack(int condition, size_t target) {
     const size_t after = Jump(condition);
     Patch(after, target);

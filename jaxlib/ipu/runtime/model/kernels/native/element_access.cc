@@ -136,11 +136,15 @@ void ElementAccess::Load(DType dtype, bool moved, uint32_t width, int reg,
 }
 
 void ElementAccess::StoreBool(int reg, Address at) {
-  const int flag = emit_.NewRegister();
   const Mask mask = emit_.NewMask(narrow_);
   emit_.Test(mask, reg);
-  emit_.Flags(flag, mask);
+  StoreMask(mask, at);
   emit_.Free(mask);
+}
+
+void ElementAccess::StoreMask(Mask mask, Address at) {
+  const int flag = emit_.NewRegister();
+  emit_.Flags(flag, mask);
 #if IPU_AVX512
   if (emit_.lanes() == 1) {
     body_.Vector(x86::kStoreByte, kShortest, flag, 0, at, 0);

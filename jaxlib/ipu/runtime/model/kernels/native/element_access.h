@@ -31,6 +31,9 @@ class ElementAccess {
   // The elements at an address <- reg. kNone: register values.
   void Store(DType dtype, bool moved, uint32_t width, int reg, Address at);
 
+  // Stores a comparison as booleans.
+  void StoreMask(Mask mask, Address at);
+
   // Register values, without conversion.
   void LoadWhole(uint32_t width, int reg, Address at);
 

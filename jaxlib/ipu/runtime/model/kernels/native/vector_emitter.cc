@@ -136,7 +136,7 @@ void VectorEmitter::Mul(bool is_float, uint32_t w, int d, int a, int b) {
   Op(x86::kMul, 4, d, a, b);
 }
 
-void VectorEmitter::AddLanes(RegisterType type, int d, int a) {
+void VectorEmitter::AddLanes(RegisterType type, bool negative, int d, int a) {
   const bool is_float = program::IsFloat(type);
   const uint32_t w = program::RegisterBytes(type);
   const int lanes = lanes_;
@@ -154,7 +154,7 @@ void VectorEmitter::AddLanes(RegisterType type, int d, int a) {
     body_.Vector(x86::kPermute, {16}, other, 0, d, kSecond);
     Add(is_float, w, d, d, other);
   }
-  if (is_float) Add(is_float, w, d, d, Zero(w));
+  if (is_float && negative) Add(is_float, w, d, d, Zero(w));
   lanes_ = lanes;
   Free(other);
 }

@@ -53,6 +53,10 @@ void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
   body_.Vector(select, Of(width), d, no, yes, lanes << 4);
   if (lanes != mask.reg) Free(lanes);
 }
+void VectorEmitter::SpreadMask(int d, Mask mask) { Spread(4, d, mask.reg); }
+void VectorEmitter::Choose(int bits, int d, int no, int yes) {
+  Blend(4, {bits, 4}, d, no, yes);
+}
 
 void VectorEmitter::CompareF(Mask mask, uint32_t width, int a, int b, int how) {
   body_.Vector(x86::Float(x86::kCompareF, width == 8), Of(width), mask.reg, a,

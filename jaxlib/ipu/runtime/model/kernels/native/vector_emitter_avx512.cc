@@ -40,6 +40,14 @@ void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
   body_.Vector(x86::Wide(x86::kBlend, width == 8), Of(width, mask.reg), d, no,
                yes);
 }
+void VectorEmitter::SpreadMask(int d, Mask mask) {
+  body_.Vector(x86::kMove, Of(4, mask.reg, /*zero=*/true), d, 0, AllBits(4));
+  Spread(4, d, d);
+}
+void VectorEmitter::Choose(int bits, int d, int no, int yes) {
+  Copy(d, bits);
+  body_.Vector(x86::kTernary, Of(4), d, yes, no, 0xca);
+}
 
 void VectorEmitter::CompareF(Mask mask, uint32_t width, int a, int b, int how) {
   body_.Vector(x86::Float(x86::kCompareF, width == 8), Of(width), mask.reg, a,

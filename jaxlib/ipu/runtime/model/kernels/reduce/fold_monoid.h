@@ -92,11 +92,13 @@ class MonoidFold {
     }
   }
 
-  static T FoldLanes(V v) {
-    T lanes[kN];
+  // W: a vector of any number of lanes.
+  template <typename W>
+  static T FoldLanes(W v) {
+    T lanes[kSize<W>];
     Store(lanes, v);
 #pragma GCC unroll 4
-    for (int width = kN / 2; width > 0; width /= 2) {
+    for (int width = kSize<W> / 2; width > 0; width /= 2) {
       for (int i = 0; i < width; ++i)
         lanes[i] = Apply(lanes[i], lanes[i + width]);
     }
@@ -104,8 +106,9 @@ class MonoidFold {
   }
 
   // Lane i of the result folds the lanes of rows[i].
-  static V FoldLanesOfEach(V* rows) {
-    FoldHalves<kN / 2>(rows);
+  template <typename W>
+  static W FoldLanesOfEach(W* rows) {
+    FoldHalves<kSize<W> / 2>(rows);
     return rows[0];
   }
 
@@ -178,24 +181,24 @@ class MonoidFold {
   // rows[i] and rows[i + kBlock] hold groups of 2 * kBlock lanes, one group per
   // row. Folds the halves of each group and interleaves the groups of both
   // vectors.
-  template <int kBlock>
-  static void FoldHalves(V* rows) {
-    constexpr auto kPositions = std::make_integer_sequence<int, kN>();
+  template <int kBlock, typename W>
+  static void FoldHalves(W* rows) {
+    constexpr auto kPositions = std::make_integer_sequence<int, kSize<W>>();
     for (int i = 0; i < kBlock; ++i) {
-      const V low = Pick<kBlock, 0>(rows[i], rows[i + kBlock], kPositions);
-      const V high =
+      const W low = Pick<kBlock, 0>(rows[i], rows[i + kBlock], kPositions);
+      const W high =
           Pick<kBlock, kBlock>(rows[i], rows[i + kBlock], kPositions);
-      rows[i] = Apply(low, high);
+      rows[i] = Op::template Apply<T>(low, high);
     }
     if constexpr (kBlock > 1) FoldHalves<kBlock / 2>(rows);
   }
 
-  template <int kBlock, int kOffset, int... positions>
-  static V Pick(V a, V b, std::integer_sequence<int, positions...>) {
-    return __builtin_shufflevector(
-        a, b,
-        (positions / kBlock % 2 * kN + positions / kBlock / 2 * 2 * kBlock +
-         kOffset + positions % kBlock)...);
+  template <int kBlock, int kOffset, typename W, int... positions>
+  static W Pick(W a, W b, std::integer_sequence<int, positions...>) {
+    return __builtin_shufflevector(a, b,
+                                   (positions / kBlock % 2 * kSize<W> +
+                                    positions / kBlock / 2 * 2 * kBlock +
+                                    kOffset + positions % kBlock)...);
   }
 
   static void Start(int64_t n, char* totals) {

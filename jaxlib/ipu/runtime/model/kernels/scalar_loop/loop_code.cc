@@ -42,7 +42,7 @@ bool IsSimple(const TapeStep& s) {
 
 // Whether a step is machine code without a call.
 bool IsCode(const TapeStep& s) {
-  if (s.kind == TapeStep::kOpaque) return false;
+  if (!s.IsOnSlots()) return false;
   return s.kind != TapeStep::kCompute || IsNative(s.instruction);
 }
 
@@ -79,7 +79,9 @@ class LoopCompiler {
     const size_t before = emit().body().size();
     for (size_t k = 0; k < steps_.size() && !failed_; ++k) {
       const TapeStep& s = steps_[k];
-      if (IsCode(s)) {
+      if (s.kind > TapeStep::kOpaque) {
+        Branch(k);
+      } else if (IsCode(s)) {
         Emit(k);
       } else if (const void* f = FunctionOf(s)) {
         CallFunction(k, f);
@@ -130,6 +132,52 @@ class LoopCompiler {
     code_.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
     for (size_t k = std::size(kKept); k-- > 0;) code_.Pop(kKept[k]);
     code_.Bytes({0xc3});
+  }
+
+  // --- Branches -------------------------------------------------------------
+
+  // Each branch is a part of the code of its own: where branches begin and end,
+  // all values are in memory.
+  void Branch(size_t k) {
+    const TapeStep& s = steps_[k];
+    const uint16_t slot = s.step.operands[0];
+    const bool first = s.kind == TapeStep::kBranch && number_ == 0;
+    if (!first) {
+      registers_.Forget(k);
+      EndPart();
+    }
+    constexpr int kNotEqual = 0x85;
+    switch (s.kind) {
+      case TapeStep::kSwitch:
+        code_.Load(Gpr::kRcx, kSlots, slot * 8);
+        if (s.dtype == DType::kBool) {
+          code_.Bytes({0x80, 0x39, 0,       // cmp byte [rcx], 0
+                       0x0f, 0x94, 0xc1,    // sete cl
+                       0x0f, 0xb6, 0xc9});  // movzx ecx, cl
+        } else {
+          code_.Bytes({0x8b, 0x09});  // mov ecx, [rcx]
+        }
+        number_ = 0;
+        return;
+      case TapeStep::kBranch:
+        if (number_ > 0) {
+          ends_.push_back(code_.JumpAlways());
+          code_.Land(next_);
+        }
+        if (!s.last) {
+          code_.Bytes({0x81, 0xf9});  // cmp ecx, number
+          code_.Immediate(number_);
+          next_ = code_.Jump(kNotEqual);
+        }
+        ++number_;
+        code_.Load(Gpr::kRcx, kSlots, slot * 8);
+        code_.Bytes({0x48, 0xff, 0x01});  // inc qword [rcx]
+        break;
+      default:
+        for (size_t end : ends_) code_.Land(end);
+        ends_.clear();
+    }
+    registers_.BeginPart();
   }
 
   // --- Calls ----------------------------------------------------------------
@@ -211,14 +259,22 @@ class LoopCompiler {
         break;
       case TapeStep::kLoad:
         emit().SetLanes(s.lanes);
-        made.reg = emit().NewRegister();
-        if (const int stored = registers_.Stored(s); stored >= 0) {
-          emit().Copy(made.reg, stored);
+        if (const Held* stored = registers_.Stored(s)) {
+          Keep(*stored, made);
         } else {
+          made.reg = emit().NewRegister();
           access.Load(s.dtype, s.moved, s.width, made.reg, AtOperand(s, 0));
         }
         break;
       case TapeStep::kSpread: {
+        const Mask mask = registers_.held(registers_.Operand(s, 0)).mask;
+        if (mask.reg >= 0 && registers_.IsCondition(k)) {
+          emit().SetLanes(s.lanes);
+          made.reg = emit().NewRegister();
+          made.all_bits = true;
+          emit().SpreadMask(made.reg, mask);
+          break;
+        }
         const int one = registers_.Get(s, 0);
         made.reg = emit().NewRegister();
         emit().Spread(s.width, made.reg, one);
@@ -227,7 +283,7 @@ class LoopCompiler {
       case TapeStep::kSum: {
         const int lanes = registers_.Get(s, 0);
         made.reg = emit().NewRegister();
-        emit().AddLanes(s.instruction.type, made.reg, lanes);
+        emit().AddLanes(s.instruction.type, s.negative, made.reg, lanes);
         break;
       }
       case TapeStep::kCopy: {
@@ -240,17 +296,19 @@ class LoopCompiler {
         break;
       }
       case TapeStep::kStore: {
-        const int reg = registers_.Get(s, 0);
-        access.Store(s.dtype, true, s.width, reg,
-                     registers_.At(registers_.Result(s)));
+        const Held& value = registers_.held(registers_.Operand(s, 0));
+        const uint16_t to = registers_.Result(s);
+        if (s.dtype == DType::kBool && value.mask.reg >= 0) {
+          emit().SetLanes(s.lanes);
+          access.StoreMask(value.mask, registers_.At(to));
+        } else {
+          const int reg = registers_.Get(s, 0);
+          access.Store(s.dtype, true, s.width, reg, registers_.At(to));
+        }
         if (s.dtype != DType::kBool || !registers_.IsReadAfter(k)) break;
         // The next step has it sooner than through memory.
         made.is_bool = true;
-        made.reg = emit().NewRegister();
-        const Mask mask = emit().NewMask(4);
-        emit().Test(mask, reg);
-        emit().Flags(made.reg, mask);
-        emit().Free(mask);
+        Keep(value, made);
         break;
       }
       case TapeStep::kSlice: {
@@ -267,10 +325,23 @@ class LoopCompiler {
         access.Store(DType::kNone, true, s.width, reg, window);
         break;
       }
-      case TapeStep::kOpaque:
+      default:
         break;
     }
     registers_.Define(k, made);
+  }
+
+  // Holds a boolean as it is in `value`, or else as a mask or flags.
+  void Keep(const Held& value, Held& made) {
+    made.mask = value.mask;
+    if (made.mask.reg >= 0) return;
+    made.mask = emit().KeepMask(4);
+    if (made.mask.reg >= 0) return emit().Test(made.mask, value.reg);
+    made.reg = emit().NewRegister();
+    const Mask mask = emit().NewMask(4);
+    emit().Test(mask, value.reg);
+    emit().Flags(made.reg, mask);
+    emit().Free(mask);
   }
 
   Address AtOperand(const TapeStep& s, size_t j) {
@@ -331,6 +402,11 @@ class LoopCompiler {
 
   void Select(const TapeStep& s, Held& made) {
     const int yes = registers_.Get(s, 1), no = registers_.Get(s, 2);
+    if (registers_.held(registers_.Operand(s, 0)).all_bits) {
+      const int bits = registers_.Get(s, 0);
+      made.reg = emit().NewRegister();
+      return emit().Choose(bits, made.reg, no, yes);
+    }
     Mask mask = registers_.held(registers_.Operand(s, 0)).mask;
     const bool tests = mask.reg < 0;
     if (tests) {
@@ -350,6 +426,10 @@ class LoopCompiler {
   const int free_;
   const bool calls_;
   bool failed_ = false;
+  // Of the branches of a switch.
+  int32_t number_ = 0;
+  size_t next_ = 0;           // the jump to the next branch
+  std::vector<size_t> ends_;  // the jumps behind the last branch
   LoopRegisters registers_;
   Assembler code_;
 };

@@ -95,7 +95,7 @@ std::vector<LoopRegisters::Pinned> LoopRegisters::Candidates() const {
       if (written.contains(slot) || !seen.insert(slot).second) continue;
       wanted.push_back({slot, -1, LoadedLanes(s, j), s.OperandWidth(j)});
     }
-    if (s.kind != TapeStep::kOpaque) written.insert(Result(s));
+    if (s.IsOnSlots()) written.insert(Result(s));
   }
   std::erase_if(wanted, [&](const Pinned& p) {
     if (!places_.in_memory[p.slot] && !places_.constant[p.slot]) return true;
@@ -107,7 +107,7 @@ std::vector<LoopRegisters::Pinned> LoopRegisters::Candidates() const {
       return true;
     }
     return std::any_of(steps_.begin(), steps_.end(), [&](const TapeStep& s) {
-      return s.kind != TapeStep::kOpaque && Result(s) == p.slot &&
+      return s.IsOnSlots() && Result(s) == p.slot &&
              (!s.GivesRegister() || s.ResultLanes() != p.lanes ||
               s.ResultWidth() != p.width);
     });
@@ -152,7 +152,11 @@ void LoopRegisters::UpdatePinned() {
 void LoopRegisters::Drop(size_t slot) {
   Held& held = held_[slot];
   if (held.reg >= 0 && !IsPinned(held.reg)) emit_->Free(held.reg);
-  if (held.mask.reg >= 0) emit_->Free(held.mask);
+  const int mask = held.mask.reg;
+  const auto has_it = [mask](const Held& h) { return h.mask.reg == mask; };
+  if (mask >= 0 && std::count_if(held_.begin(), held_.end(), has_it) == 1) {
+    emit_->Free(held.mask);
+  }
   held = Held{};
 }
 
@@ -206,6 +210,8 @@ uint8_t LoopRegisters::LoadedLanes(const TapeStep& s, size_t j) const {
 
 int LoopRegisters::Get(const TapeStep& s, size_t j) {
   const uint16_t slot = Operand(s, j);
+  // A copy reads the bytes of booleans as it reads any others.
+  if (held_[slot].is_bool) Drop(slot);
   Held& held = held_[slot];
   if (held.empty()) {
     const Pinned* pin = PinOf(slot);
@@ -219,11 +225,24 @@ int LoopRegisters::Get(const TapeStep& s, size_t j) {
   return Register(slot);
 }
 
-int LoopRegisters::Stored(const TapeStep& load) const {
+bool LoopRegisters::IsCondition(size_t k) const {
+  const uint16_t slot = Result(steps_[k]);
+  if (places_.in_memory[slot]) return false;
+  return std::all_of(reads_[slot].begin(), reads_[slot].end(),
+                     [&](size_t reader) {
+                       const TapeStep& s = steps_[reader];
+                       return s.kind == TapeStep::kCompute &&
+                              s.instruction.op == program::Opcode::kSelect &&
+                              s.ResultWidth() == 4 && Operand(s, 1) != slot &&
+                              Operand(s, 2) != slot;
+                     });
+}
+
+const LoopRegisters::Held* LoopRegisters::Stored(const TapeStep& load) const {
   const Held& held = held_[Operand(load, 0)];
   const bool same =
       held.is_bool && load.dtype == DType::kBool && load.lanes == held.lanes;
-  return same ? held.reg : -1;
+  return same ? &held : nullptr;
 }
 
 void LoopRegisters::Define(size_t k, Held made) {

@@ -33,9 +33,10 @@ class LoopRegisters {
   // What is in registers of a slot.
   struct Held {
     int reg = -1;
-    Mask mask = {-1, 0};  // of a comparison
+    Mask mask = {-1, 0};  // of a comparison; several slots may have the same
     bool unsaved = false;
-    bool is_bool = false;  // stored as elements, of one byte
+    bool is_bool = false;   // stored as elements, of one byte
+    bool all_bits = false;  // `reg` has all bits or none, in lanes of 4 bytes
     uint8_t lanes = 1;
     uint32_t width = 4;
     bool empty() const { return reg < 0 && mask.reg < 0; }
@@ -76,9 +77,12 @@ class LoopRegisters {
   bool IsReadAfter(size_t k) const {
     return NextRead(Result(steps_[k]), k + 1) < steps_.size();
   }
-  // The register that holds what a kLoad reads, as a step has just stored it;
-  // -1 if it has to be loaded.
-  int Stored(const TapeStep& load) const;
+  // Whether all that reads the result of step k is SELECTs of 4 bytes that it
+  // is the condition of.
+  bool IsCondition(size_t k) const;
+  // What holds the elements that a kLoad reads, as a step has just stored them;
+  // null if they have to be loaded.
+  const Held* Stored(const TapeStep& load) const;
   // What holds a slot.
   const Held& held(uint16_t slot) const { return held_[slot]; }
   // Step k has written its result, which is in a register if `made` is not

@@ -1,6 +1,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -54,9 +55,34 @@ class Loop : public ScalarLoop {
       }
     }
     void Run(const std::vector<TapeStep>& steps) const {
-      for (const TapeStep& made : steps) {
-        made.step.fn(made.step, frames[FrameOf(made.lanes)]);
+      for (auto made = steps.begin(); made != steps.end(); ++made) {
+        if (made->kind == TapeStep::kSwitch) {
+          made = TakeBranch(made);
+        } else if (made->kind > TapeStep::kOpaque) {
+          while (made->kind != TapeStep::kJoin) ++made;
+        } else {
+          made->step.fn(made->step, frames[FrameOf(made->lanes)]);
+        }
       }
+    }
+    // The begin of the branch that a kSwitch selects, which is counted.
+    std::vector<TapeStep>::const_iterator TakeBranch(
+        std::vector<TapeStep>::const_iterator made) const {
+      const char* selector = slots[made->step.operands[0]];
+      uint32_t index = *selector ? 0 : 1;
+      if (made->dtype != DType::kBool) {
+        std::memcpy(&index, selector, sizeof index);
+      }
+      do {
+        ++made;
+        while (made->kind != TapeStep::kBranch) ++made;
+      } while (!made->last && index-- > 0);
+      uint64_t count;
+      char* const at = slots[made->step.operands[0]];
+      std::memcpy(&count, at, sizeof count);
+      ++count;
+      std::memcpy(at, &count, sizeof count);
+      return made;
     }
     char* slots[Tape::kMostSlots];
     alignas(64) char cells[Tape::kMostSlots * Tape::kCellBytes];
@@ -86,10 +112,29 @@ std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts) {
         kernels.begin(), kernels.end(),
         [&tape](const Kernel* kernel) { return kernel->Record(tape); });
   };
+  const auto record_switch = [&](const LoopPart& part) {
+    const View& selector = part.selector;
+    const uint32_t bytes = selector.dtype == DType::kBool ? 1 : 4;
+    if (!tape.Switch({selector.base, selector.offset, bytes}, selector.dtype)) {
+      return false;
+    }
+    Item count = {kArenaBase, part.counts, sizeof(uint64_t)};
+    for (const auto& branch : part.branches) {
+      const bool last = &branch == &part.branches.back();
+      if (!tape.Branch(count, last) || !record(branch)) return false;
+      count.offset += sizeof(uint64_t);
+    }
+    tape.Join();
+    return true;
+  };
   if (!record(parts.condition)) return nullptr;
   std::vector<TapeStep> condition = tape.TakeSteps();
   const View* p = parts.predicate;
-  if (!record(parts.body)) return nullptr;
+  for (const LoopPart& part : parts.body) {
+    const bool recorded = part.kernel != nullptr ? part.kernel->Record(tape)
+                                                 : record_switch(part);
+    if (!recorded) return nullptr;
+  }
   // With the condition at the end of the body, one function contains both.
   if (p != nullptr && !record(parts.condition)) return nullptr;
   std::vector<TapeStep> body = tape.TakeSteps();

@@ -57,6 +57,8 @@ class Tape : public model::Tape {
   bool Evaluate(const Plan& plan, std::span<const ItemStore> stores,
                 uint8_t lanes, std::span<const uint16_t> uniform);
   bool Copy(Item from, Item to);
+  // Whether Copy supports this many bytes.
+  static bool IsFew(int64_t bytes);
   // The sum of adjacent elements, or of their squares, as MonoidFold computes
   // it. Their type has to be a register type. Also false if they are not as
   // many as a vector, or a half of one, has.
@@ -76,6 +78,11 @@ class Tape : public model::Tape {
   // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
+  // Begins steps of which one branch is run: Branch begins each of them, and
+  // Join ends the last. They return false if the tape has too few slots left.
+  bool Switch(Item selector, DType dtype);
+  bool Branch(Item count, bool last);
+  void Join();
   // Evaluates `count` elements with a plan that is a single piece of machine
   // code, keeps no values of its own and stores its outputs directly.
   bool Run(const Plan& plan, std::span<const Item> outputs, uint32_t count);

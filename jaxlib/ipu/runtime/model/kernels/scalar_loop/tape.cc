@@ -18,6 +18,15 @@ namespace {
 constexpr uint32_t kShortestBytes = 16;
 constexpr uint32_t kMostSingle = kShortestBytes / 4 - 1;
 
+// The size of the first of the pieces that hold `left` bytes: vectors as those
+// of maps, which then find them in registers, and what is left of 4 or 8 bytes.
+uint32_t PieceOf(uint32_t left, bool words) {
+  uint32_t bytes = kVectorBytes;
+  while (bytes > left && bytes > kShortestBytes) bytes /= 2;
+  if (bytes <= left) return bytes;
+  return words || left < 8 ? 4 : 8;
+}
+
 }  // namespace
 
 uint16_t Tape::Add(Slot slot) {
@@ -179,13 +188,30 @@ bool Tape::Run(const Plan& plan, std::span<const Item> outputs,
   return true;
 }
 
+bool Tape::IsFew(int64_t bytes) {
+  constexpr int64_t kMostCopied = 256;  // a limit, as of maps
+  if (bytes <= 8) return IsCopied(static_cast<uint32_t>(bytes));
+  return bytes <= kMostCopied && bytes % 4 == 0;
+}
+
 bool Tape::Copy(Item from, Item to) {
-  if (!IsCopied(from.bytes) || !HasRoom(2)) {
+  if (!IsFew(from.bytes) ||
+      !HasRoom(2 * (from.bytes / kShortestBytes + kMostSingle))) {
     return false;
   }
-  const uint16_t source = Add({Slot::kMemory, from, nullptr});
-  const uint16_t target = Add({Slot::kMemory, to, nullptr});
-  steps_.push_back(MakeCopy(from.bytes, target, source));
+  const bool single = IsCopied(from.bytes);
+  for (uint32_t left = from.bytes; left > 0; left -= from.bytes) {
+    const uint32_t bytes = single ? left : PieceOf(left, /*words=*/true);
+    from.bytes = to.bytes = bytes;
+    const uint16_t source = Add({Slot::kMemory, from, nullptr});
+    const uint16_t target = Add({Slot::kMemory, to, nullptr});
+    const bool vector = bytes >= kShortestBytes;
+    steps_.push_back(
+        vector ? MakeMove(4, static_cast<uint8_t>(bytes / 4), target, source)
+               : MakeCopy(bytes, target, source));
+    from.offset += bytes;
+    to.offset += bytes;
+  }
   return true;
 }
 
@@ -224,6 +250,7 @@ bool Tape::Sum(Item from, DType dtype, bool squares, Item to) {
   }
   const uint16_t target = Add({Slot::kMemory, to, nullptr});
   steps_.push_back(MakeSum(type, static_cast<uint8_t>(count), target, source));
+  steps_.back().negative = !squares;
   return true;
 }
 
@@ -233,12 +260,9 @@ bool Tape::ForWindow(Item dense, Item tensor, const WindowStart& start,
   const uint32_t last =
       static_cast<uint32_t>(start.limit) * static_cast<uint32_t>(start.stride);
   if (!HasRoom(3 * (dense.bytes / kShortestBytes + kMostSingle))) return false;
-  // In vectors as those of maps, which then find them in registers.
   for (uint32_t left = dense.bytes; left > 0;) {
-    uint32_t bytes = kVectorBytes;
-    while (bytes > left && bytes > kShortestBytes) bytes /= 2;
-    const bool vector = bytes <= left;
-    if (!vector) bytes = words || left < 8 ? 4 : 8;
+    const uint32_t bytes = PieceOf(left, words);
+    const bool vector = bytes >= kShortestBytes;
     dense.bytes = bytes;
     tensor.bytes = last + bytes;
     add(Add({Slot::kMemory, dense, nullptr}),
@@ -272,6 +296,32 @@ bool Tape::Update(Item index, Item tensor, const WindowStart& start, Item from,
 
 void Tape::Call(StepFn fn, const void* what) {
   steps_.push_back(MakeOpaque(fn, 0, what));
+}
+
+bool Tape::Switch(Item selector, DType dtype) {
+  if (!HasRoom(1)) return false;
+  TapeStep made{};
+  made.kind = TapeStep::kSwitch;
+  made.dtype = dtype;
+  made.step.operands[0] = Add({Slot::kMemory, selector, nullptr});
+  steps_.push_back(made);
+  return true;
+}
+
+bool Tape::Branch(Item count, bool last) {
+  if (!HasRoom(1)) return false;
+  TapeStep made{};
+  made.kind = TapeStep::kBranch;
+  made.last = last;
+  made.step.operands[0] = Add({Slot::kMemory, count, nullptr});
+  steps_.push_back(made);
+  return true;
+}
+
+void Tape::Join() {
+  TapeStep made{};
+  made.kind = TapeStep::kJoin;
+  steps_.push_back(made);
 }
 
 TapePlaces Tape::Places() const {

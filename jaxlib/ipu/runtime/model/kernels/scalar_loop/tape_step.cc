@@ -5,9 +5,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 
 size_t TapeStep::NumOperands() const {
+  if (!IsOnSlots()) return 0;
   switch (kind) {
-    case kOpaque:
-      return 0;
     case kCompute:
       return instruction.operands().size();
     case kUpdate:
@@ -18,7 +17,7 @@ size_t TapeStep::NumOperands() const {
 }
 
 bool TapeStep::ReadsRegisters() const {
-  return kind != kLoad && kind != kCopy && kind != kOpaque;
+  return kind != kLoad && kind != kCopy && IsOnSlots();
 }
 
 uint32_t TapeStep::OperandWidth(size_t operand) const {
@@ -33,7 +32,7 @@ uint8_t TapeStep::OperandLanes(size_t operand) const {
 }
 
 bool TapeStep::GivesRegister() const {
-  return kind != kStore && kind != kCopy && kind != kUpdate && kind != kOpaque;
+  return kind != kStore && kind != kCopy && kind != kUpdate && IsOnSlots();
 }
 
 uint32_t TapeStep::ResultWidth() const {

@@ -33,16 +33,24 @@ struct TapeStep {
                // tensor
     kOpaque,   // a call of `step.fn`, which may access all memory, but reads
                // no slot
+    kSwitch,   // selects one of the branches that follow: operand 0 is a scalar
+               // of `dtype`, kBool or kI32
+    kBranch,   // the begin of a branch: operand 0 is its count, of 64 bits
+    kJoin,     // the end of the branches
   };
   Step step;
   program::Instruction instruction = kUnknown;
   Kind kind = kOpaque;
+  bool last = false;           // kBranch: of the last
   uint8_t lanes = 1;           // a power of two, at most a vector
   uint32_t width = 4;          // bytes in a register, unless kCompute or kCopy
   DType dtype = DType::kNone;  // kLoad, kStore, kCopy: of the elements
   bool moved = true;           // kLoad: as in Source
+  bool negative = true;        // kSum: some lanes may be, or -0
   WindowStart window{};        // kSlice, kUpdate
 
+  // Whether it accesses slots as Step says.
+  bool IsOnSlots() const { return kind < kOpaque; }
   // How many slots it reads in registers or, of elements of another type, in
   // memory. An opaque step reads none, as there may be none.
   size_t NumOperands() const;

@@ -73,12 +73,11 @@ inline void Store(void* to, const V& v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-// A vector with x in all lanes.
+// A vector with x in all lanes. GCC makes one broadcast of this, but one move
+// per lane of a loop over lanes, if x is in memory.
 template <typename V>
 inline V Splat(Element<V> x) {
-  V v;
-  for (int i = 0; i < kSize<V>; ++i) v[i] = x;
-  return v;
+  return x - V{};
 }
 
 // Reinterprets the bits.
@@ -220,6 +219,33 @@ inline V SquareRoot(const V& a) {
   V root;
   for (int i = 0; i < kSize<V>; ++i) root[i] = std::sqrt(a[i]);
   return root;
+}
+
+// x, but not below `least`, which is not 0; keeps NaN. GCC makes a comparison
+// and a selection of ?:, which take longer.
+template <typename V>
+inline V AtLeast(const V& x, Element<V> least) {
+  [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
+  const V bound = Splat<V>(least);
+#if IPU_AVX512
+  if constexpr (sizeof(V) == 64 && kF32) {
+    return BitCast<V>(
+        _mm512_max_ps(BitCast<__m512>(bound), BitCast<__m512>(x)));
+  } else if constexpr (sizeof(V) == 64) {
+    return BitCast<V>(
+        _mm512_max_pd(BitCast<__m512d>(bound), BitCast<__m512d>(x)));
+  }
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof(V) == 32 && kF32) {
+    return BitCast<V>(
+        _mm256_max_ps(BitCast<__m256>(bound), BitCast<__m256>(x)));
+  } else if constexpr (sizeof(V) == 32) {
+    return BitCast<V>(
+        _mm256_max_pd(BitCast<__m256d>(bound), BitCast<__m256d>(x)));
+  }
+#endif
+  return x < bound ? bound : x;
 }
 
 // Whether any lane of a comparison is true.
