@@ -12,11 +12,12 @@ from jaxlib.ipu.check.interp_cells import boxes, elements, operands
 from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Trap
 from jaxlib.ipu.codelets import Cell
-from jaxlib.ipu.codelets._factor_cycles import INVERSES
+from jaxlib.ipu.codelets._factor_cycles import ON_ONE_TILE
 from jaxlib.ipu.codelets._factor_teams import Team
 from jaxlib.ipu.codelets.factorise import FactoriseCodelet
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.schema import FactorKind
 
 # A tile, its cell, and its rows of the cell's matrices.
 _Part = tuple[int, Cell, Array]
@@ -62,13 +63,13 @@ def _rows(cell: Cell) -> Array:
 
 
 def _check_rows(fields: Any, sharing: list[_Part]) -> None:
-  """Traps unless tiles have consecutive rows, and share no triangles that are
-  inverted."""
+  """Traps unless tiles have consecutive rows, and share no matrices of kinds
+  that are made on one tile."""
   rows = np.concatenate([_rows(cell) for _, cell, _ in sharing])
   if (rows != np.arange(fields.rows)).any():
     raise Trap("partition", "rows of a matrix are not distributed in order")
-  if len(sharing) > 1 and fields.kind in INVERSES:
-    raise Trap("partition", "no tiles share the inverse of a triangle")
+  if len(sharing) > 1 and fields.kind in ON_ONE_TILE:
+    raise Trap("partition", f"no tiles share {FactorKind(fields.kind).name}")
 
 
 def _together(

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from jaxlib.ipu.codelets import _factor_complex
 from jaxlib.ipu.codelets._codelet import Array
-from jaxlib.ipu.codelets._factors import pack, reflector, small
+from jaxlib.ipu.codelets._factors import DEFINITIONS, pack, reflector, small
 from jaxlib.ipu.program.schema import FactorKind
 
 
@@ -240,4 +241,15 @@ TEAMS: dict[FactorKind, Callable[[Team], list[Array]]] = {
   FactorKind.HESSENBERG: _hessenberg,
   FactorKind.TRIDIAGONAL: _tridiagonal,
   FactorKind.BIDIAGONAL: _bidiagonal,
+  FactorKind.COMPLEX_TRIDIAGONAL: _factor_complex.tridiagonal,
+  FactorKind.COMPLEX_BIDIAGONAL: _factor_complex.bidiagonal,
 }
+
+
+def alone(kind: FactorKind, matrix: Array) -> list[Array]:
+  """A vertex' results for one matrix, which it may overwrite."""
+  if kind in DEFINITIONS:
+    return DEFINITIONS[kind](matrix)
+  team = Team([matrix])
+  others = TEAMS[kind](team)
+  return [*team.rows, *others]

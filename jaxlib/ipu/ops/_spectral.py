@@ -38,7 +38,7 @@ from jaxlib.ipu.program.schema import FactorKind
 _CHARGED = {
   DType.F32: (22e3, 6e3, 1030.0, 0.0),
   DType.F64: (0.0, 250e3, 70e3, 5e3),
-  DType.C64: (5e3, 17e3, 3000.0, 0.0),
+  DType.C64: (30e3, 7.5e3, 1200.0, 0.0),
   DType.C128: (0.0, 270e3, 98e3, 11e3),
 }
 _ROUND = {
@@ -99,9 +99,7 @@ def eigenvectors(
   beside = e.real(diagonal(e, transpose(e, packed), 1, n - 1))
   values = bisection.tridiagonal_values(e, main, beside)
   rows = tridiagonal_vectors(e, main, beside, values)
-  vectors = householder.product(
-    e, *householder.reflected(e, transpose(e, rows))
-  )
+  vectors = householder.orthonormal(e, transpose(e, rows), signs=False)
   if turned is not None:
     vectors = e.matmul(turned, e.convert(vectors, turned.dtype))
   if tau is not None:

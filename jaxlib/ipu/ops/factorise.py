@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from jaxlib.ipu.codelets._factor_cycles import COMPLEX_KINDS
 from jaxlib.ipu.codelets.factorise import FactoriseHints, results
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import DType
@@ -30,7 +31,8 @@ FACTORISE = "ipu.factorise"
 # of a tile. For f64, whose arithmetic is emulated, times _SOFT. Fitted to
 # programs in which nothing fits a tile; tests/ipu/test_fitted_prices.py
 # recomputes them [D]. Nothing loops over BIDIAGONAL, which rotations replace:
-# it counts as two reflectors for each column [G].
+# it counts as two reflectors for each column [G]. Loops over complex matrices
+# reflect twice for each column of a COMPLEX_BIDIAGONAL.
 _ITERATION = {
   FactorKind.CHOLESKY: (3400, 0, 16),
   FactorKind.LU: (8500, 12, 33),
@@ -38,6 +40,8 @@ _ITERATION = {
   FactorKind.HESSENBERG: (8500, 12, 16),
   FactorKind.TRIDIAGONAL: (7500, 12, 7),
   FactorKind.BIDIAGONAL: (17000, 12, 16),
+  FactorKind.COMPLEX_TRIDIAGONAL: (9000, 12, 9),
+  FactorKind.COMPLEX_BIDIAGONAL: (15000, 20, 18),
 }
 # Of triangular inverses, which take no loop: for each doubling of the size of
 # what is inverted, and for each element of a tile [D].
@@ -45,6 +49,8 @@ _DOUBLING = 3500, 50
 _SOFT = 3
 # A panel's products with the rest of the matrix, and their exchange [D].
 _UPDATE = 13000
+# The product of 8 reflectors, and less than that of more [D].
+_PRODUCT = 6000
 # Widths of panels to try; the maximum number of unrolled panels; and how much
 # longer than the best fewer panels may take, since each adds steps [G].
 _WIDTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -93,11 +99,16 @@ def _loop_cycles(
   *_, m, n = shape
   soft = _SOFT if dtype is DType.F64 else 1
   share = math.prod(shape) / e.machine.num_tiles
+  if kind is FactorKind.ORTHONORMAL:
+    found = _planned(e, FactorKind.QR, shape, dtype)
+    reflectors = _loop_cycles(e, FactorKind.QR, shape, dtype)
+    return (reflectors if found is None else found.cycles) + soft * _PRODUCT
   if kind in (FactorKind.INVERSE, FactorKind.UNIT_INVERSE):
     doubling, element = _DOUBLING
     return soft * (doubling * math.ceil(math.log2(n)) + element * share)
   least, row, element = _ITERATION[kind]
-  return soft * min(m, n) * (least + row * m + element * share)
+  columns = n // 2 if kind in COMPLEX_KINDS else min(m, n)
+  return soft * columns * (least + row * m + element * share)
 
 
 def panel_width(

@@ -83,6 +83,33 @@ def reflected(e: Emitter, a: Value) -> tuple[Value, Value]:
   return a, e.reshape(taus, (*batch, k))
 
 
+def orthonormal(e: Emitter, a: Value, signs: bool = True) -> Value:
+  """Q of A = Q R, [..., n, n], for square matrices whose squares do not
+  overflow; the diagonal of R is nonnegative if `signs`."""
+  n, rank = a.shape[-1], len(a.shape) - 2
+  found = factors(e, FactorKind.ORTHONORMAL, a)
+  if found is not None:
+    return found[0]
+  otherwise = _matrices.block_size(n)
+  if panel_width(e, FactorKind.QR, a.shape, a.dtype, otherwise) < n:
+    # R beside Q^H takes fewer steps than a product of reflectors.
+    unit = _matrices.identity(e, a.shape, a.dtype)
+    packed, _ = reflected(e, e.concatenate([a, unit], rank + 1))
+    q = _matrices.adjoint(e, part(e, packed, (0, n), (n, 2 * n)))
+  else:
+    packed, tau = reflected(e, a)
+    q = product(e, packed, tau)
+  if not signs:
+    return q
+  r = part(e, packed, (0, n), (0, n))
+  diagonal = e.real(_matrices.diagonal(e, r, 0, n))
+  one = e.constant(1, diagonal.dtype, ())
+  negative = e.compare(diagonal, 0, "LT")
+  sign = e.select(negative, e.constant(-1, one.dtype, ()), 1)
+  sign = e.reshape(sign, (*a.shape[:-2], 1, n))
+  return _matrices.scale(e, q, broadcast(e, sign, q.shape))
+
+
 def _panels(e: Emitter, a: Value, size: int) -> tuple[Value, Value]:
   """The packed matrix [..., m, n], m, n > 0, and tau [..., 1, min(m, n)], by
   panels of `size` columns.

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
-from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import (
   _jacobi,
@@ -123,8 +123,8 @@ def factorise(
   if sides is None:
     vt = adjoint(e, _reordered(e, v, order))
   else:
-    u, v = (e.convert(x, matrix.dtype) for x in (u, v))
-    u, vt = e.matmul(sides[0], u), e.matmul(adjoint(e, v), sides[1])
+    u, v = (e.matmul(x, e.convert(y, x.dtype)) for x, y in zip(sides, (u, v)))
+    vt = adjoint(e, v)
   if reflectors is not None:
     if m > n:
       rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
@@ -147,34 +147,26 @@ def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
 def _bidiagonal(
   e: Emitter, a: Value, orders: tuple[Value | None, Value] | None
 ) -> tuple[Value, Value, tuple[Value, Value] | None]:
-  """The diagonals of a real bidiagonal B, and Q and P^H, for square complex
+  """The diagonals of a real bidiagonal B, and Q and P, for square complex
   matrices Q B P^H.
 
-  Given `orders`, rows of Q and columns of P^H are moved back from these places
-  [..., n], as by `_reordered`; None for a side that stays. Without, there is
-  neither Q nor P.
+  Given `orders`, rows of Q and P are moved back from these places [..., n], as
+  by `_reordered`; None for a side that stays. Without, there is neither.
   """
-  *batch, n, _ = a.shape
-  rank = len(batch)
+  n = a.shape[-1]
   # Squares of small elements do not underflow if large ones are near overflow.
   dtype = PLANE[a.dtype]
   large = bisection.LARGE[dtype]
   a = _matrices.scale(e, a, e.constant(large, dtype, a.shape))
+  sides = None
   if orders is not None:
-    rows_back, columns_back = (_permutation(e, p, a) for p in orders)
-    zero = e.constant(0, a.dtype, a.shape)
-    rows = ((a, _matrices.transpose(e, rows_back)), (columns_back, zero))
-    a = e.concatenate([e.concatenate(r, rank + 1) for r in rows], rank)
-  a = hessenberg.bidiagonal(e, a, n)
-  b = _matrices.transpose(e, part(e, a, (0, n), (0, n)))
+    left, right = (_permutation(e, p, a.shape, dtype) for p in orders)
+    sides = left, right
+  b, q, p = hessenberg.bidiagonal(e, a, sides)
   main, beside = (
-    e.multiply(e.real(_matrices.diagonal(e, b, k, n - k)), 1 / large)
-    for k in (0, 1)
+    e.multiply(_matrices.diagonal(e, b, k, n - k), 1 / large) for k in (0, 1)
   )
-  if orders is None:
-    return main, beside, None
-  left = part(e, a, (n, 2 * n), (0, n))
-  return main, beside, (left, part(e, a, (0, n), (n, 2 * n)))
+  return main, beside, None if orders is None else (q, p)
 
 
 def _upper(e: Emitter, main: Value, beside: Value) -> Value:
@@ -208,7 +200,8 @@ def _of_square(
   v = part(e, rows, (0, n), (0, n))
   v = adjoint(e, _matrices.scale(e, v, broadcast(e, inverse, v.shape)))
   u = adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
-  return e.reshape(s, (*batch, n)), u, _directions(e, v)
+  # Columns of length 0 become vectors orthogonal to the others.
+  return e.reshape(s, (*batch, n)), u, householder.orthonormal(e, v)
 
 
 def _orthogonal(
@@ -284,14 +277,15 @@ def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
   return _jacobi.moved_rows(e, rows, e.reshape(origin, place.shape))
 
 
-def _permutation(e: Emitter, place: Value | None, like: Value) -> Value:
+def _permutation(
+  e: Emitter, place: Value | None, shape: Shape, dtype: DType
+) -> Value:
   """The matrices that move rows back from their places [..., n]; None for the
   identity."""
-  rows, columns = _matrices.rows_columns(e, like.shape)
+  rows, columns = _matrices.rows_columns(e, shape)
   if place is not None:
-    column = e.reshape(place, (*place.shape, 1))
-    rows = broadcast(e, column, like.shape)
-  return e.convert(e.compare(rows, columns, "EQ"), like.dtype)
+    rows = broadcast(e, e.reshape(place, (*place.shape, 1)), shape)
+  return e.convert(e.compare(rows, columns, "EQ"), dtype)
 
 
 def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
@@ -330,23 +324,6 @@ def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
   r, c = _matrices.rows_columns(e, shape)
   skew = e.and_(skew, e.compare(r, c, "NE"))
   return _jacobi.largest(e, e.convert(skew, DType.I32))
-
-
-def _directions(e: Emitter, columns: Value) -> Value:
-  """Columns [..., m, n] of length 1, orthogonal up to rounding, made
-  orthonormal in their order. Those of length 0 become arbitrary vectors
-  orthogonal to the others."""
-  *batch, _, n = columns.shape
-  packed, tau = householder.reflected(e, columns)
-  q = householder.product(e, packed, tau)
-  r = part(e, packed, (0, n), (0, n))
-  diagonal = e.real(_matrices.diagonal(e, r, 0, n))
-  one = e.constant(1, diagonal.dtype, ())
-  sign = e.select(
-    e.compare(diagonal, 0, "LT"), e.constant(-1, one.dtype, ()), 1
-  )
-  sign = e.reshape(sign, (*batch, 1, n))
-  return _matrices.scale(e, q, broadcast(e, sign, q.shape))
 
 
 define(

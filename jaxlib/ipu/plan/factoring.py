@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxlib.ipu.codelets._factor_cycles import (
-  INVERSES,
+  ON_ONE_TILE,
   Factoring,
   copies,
   factoring,
@@ -32,7 +32,14 @@ from jaxlib.ipu.target import Target
 # has more than fits [G].
 _LONGER, _MUCH_LONGER = 1.02, 1.1
 # Kinds of which each column needs its row of the matrix from its owner.
-_WITH_ROW = frozenset({FactorKind.LU, FactorKind.QR, FactorKind.BIDIAGONAL})
+_WITH_ROW = frozenset(
+  {
+    FactorKind.LU,
+    FactorKind.QR,
+    FactorKind.BIDIAGONAL,
+    FactorKind.COMPLEX_BIDIAGONAL,
+  }
+)
 
 
 class Teams(NamedTuple):
@@ -73,11 +80,11 @@ def plan(
 
 def _candidates(target: Target, kind: FactorKind, m: int) -> list[int]:
   """Numbers of tiles per matrix to try: one tile, or so many that each worker
-  has one row, two, four and so on. An inverse, whose columns are independent,
-  is made on one tile."""
+  has one row, two, four and so on. Inverses, whose columns are independent, and
+  whole matrices Q are made on one tile."""
   found = {1}
   own = target.num_workers
-  while own < m and kind not in INVERSES:
+  while own < m and kind not in ON_ONE_TILE:
     parts = -(-m // own)
     if parts <= target.num_tiles:
       found.add(parts)
