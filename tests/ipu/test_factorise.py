@@ -24,7 +24,8 @@ from jaxlib.ipu.codelets._factor_cycles import (
   INVERSES,
   ON_ONE_TILE,
 )
-from jaxlib.ipu.codelets._factor_teams import TEAMS, Team, alone
+from jaxlib.ipu.codelets._factor_teams import TEAMS, alone
+from jaxlib.ipu.codelets._team import Team
 from jaxlib.ipu.codelets.factorise import results
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.layout import Factor, Layout, grid, project
@@ -326,6 +327,30 @@ def test_an_inverse_on_several_tiles_traps():
   data = program(FactorKind.INVERSE, 1, 6, 6, DType.F32, 2)
   with pytest.raises(interp.Trap, match="no tiles share INVERSE"):
     interp.run(data, [np.eye(6, dtype=np.float32)[None]])
+
+
+@pytest.mark.parametrize("kind", INVERSES, ids=lambda k: k.name)
+@pytest.mark.parametrize("count, n, parts", [(1, 13, 3), (2, 8, 2)])
+def test_tiles_with_all_of_a_matrix_share_the_rows_of_its_inverse(
+  kind, count, n, parts
+):
+  kit = Kit(TILES, bytes_per_tile=1 << 20)
+  shape, split = (count, n, n), (count, parts)
+  all_of_it = (count, n, n, n)
+  layout = project(grid(all_of_it, (*split, 1, 1)), all_of_it, (0, 2, 3))
+  a = kit.placed(kit.argument(shape, DType.F32), layout)
+  kit.copy(kit.move(a))
+  r = kit.result(shape, DType.F32, grid(shape, (*split, 1)))
+  kit.execute(
+    schema.Factorise(kind, n, n), (count, n), [(a, (0, -1))], [(r, (0, 1))],
+    grid((count, n), split),
+  )  # fmt: skip
+  matrices = sample(kind, DType.F32, shape)
+  (found,) = engine_kit.check(kit.bytes(), [matrices], ulps=64, atol=1e-5)
+  lower = np.tril(matrices)
+  if kind is FactorKind.UNIT_INVERSE:
+    lower = np.tril(lower, -1) + np.eye(n)
+  np.testing.assert_allclose(found, np.linalg.inv(lower), atol=1e-5)
 
 
 def test_rows_that_are_not_adjacent_on_a_tile_trap():

@@ -8,15 +8,12 @@ imaginary parts in the others; so have the words of a message.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxlib.ipu.codelets._codelet import Array
 from jaxlib.ipu.codelets._factors import small
-
-if TYPE_CHECKING:
-  from jaxlib.ipu.codelets._factor_teams import Team
+from jaxlib.ipu.codelets._team import Team
 
 
 def tridiagonal(team: Team) -> list[Array]:

@@ -33,7 +33,8 @@ _LARGEST = 3
 _SWAP = 6
 
 INVERSES = (FactorKind.INVERSE, FactorKind.UNIT_INVERSE)
-# Kinds that no tiles share.
+# Kinds of which no tiles share the rows. Several may make an inverse, each with
+# all of the matrix.
 ON_ONE_TILE = (*INVERSES, FactorKind.ORTHONORMAL)
 COMPLEX_KINDS = (
   FactorKind.COMPLEX_TRIDIAGONAL,
@@ -114,10 +115,15 @@ def factoring(
   """The cost for a matrix [m, n] with its rows on `parts` tiles, as many on
   each."""
   is_complex = kind in COMPLEX_KINDS
-  if parts == 1:
+  if parts == 1 or kind in INVERSES:
     none = np.zeros((0, 1))
-    cycles = _complex_alone if is_complex else _alone
-    return Factoring(cycles(target, kind, m, n, dtype), none, none, none[:, 0])
+    if parts > 1:
+      alone = _inverse_rows(target, kind, n, dtype, parts)
+    elif is_complex:
+      alone = _complex_alone(target, kind, m, n, dtype)
+    else:
+      alone = _alone(target, kind, m, n, dtype)
+    return Factoring(alone, none, none, none[:, 0])
   if is_complex:
     return _complex_together(target, kind, m, n, dtype, parts)
   return _together(target, kind, m, n, dtype, parts)
@@ -196,6 +202,21 @@ def _alone(
     norm,
     found + share(below) * (_COLUMN + below * rate.dot),
     known + share(below) * (_COLUMN + below * (rate.add + rate.beside)),
+  )
+
+
+def _inverse_rows(
+  target: Target, kind: FactorKind, n: int, dtype: DType, parts: int
+) -> float:
+  """Rows of an inverse, which are independent, too: x of x L = e_i, whose
+  elements are dot products of those after them with a column of L. The last
+  tile has the longest."""
+  workers, rate = _Workers(target), rates(dtype)
+  each = n * _COLUMN + n * n / 2 * rate.dot
+  if kind is FactorKind.INVERSE:
+    each += n * rate.divide
+  return workers.steps(
+    workers.share(n * n) * rate.copy, workers.share(-(-n // parts)) * each
   )
 
 

@@ -20,10 +20,11 @@ from jaxlib.ipu.codelets._cycles import (
   derived,
   guessed,
 )
-from jaxlib.ipu.codelets._factor_cycles import factoring
-from jaxlib.ipu.codelets._factor_teams import TEAMS, Team, alone
+from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
+from jaxlib.ipu.codelets._factor_teams import TEAMS, alone
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import ISSUE
+from jaxlib.ipu.codelets._team import Team
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.schema import FactorKind
@@ -110,9 +111,9 @@ class FactoriseCodelet(Codelet):
   def vertex(
     self, fields: schema.Factorise, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
-    kind = FactorKind(fields.kind)
+    kind, shape = FactorKind(fields.kind), (-1, fields.rows, fields.columns)
     with np.errstate(all="ignore"):
-      found = [alone(kind, a.copy()) for a in operands[0]]
+      found = [alone(kind, a.copy()) for a in operands[0].reshape(shape)]
     return [np.stack(values) for values in zip(*found, strict=True)]
 
   def check(
@@ -134,10 +135,11 @@ class FactoriseCodelet(Codelet):
     count = step.shape[0]
     types = [([count, *s], d) for s, d in results(kind, m, n, DType(own))]
     found = [v.tensor(a.tensor) for a in (*step.operands, *step.results)]
+    whole = kind in INVERSES and list(step.operands[0].dims) == [0, -1]
     v.require(
       [(list(t.shape), t.dtype) for t in found] == [types[0], *types]
       and [list(a.dims) for a in (*step.operands, *step.results)]
-      == [[0, 1], [0, 1], *([0, -1] for _ in types[1:])],
+      == [[0, -1 if whole else 1], [0, 1], *([0, -1] for _ in types[1:])],
       f"{kind.name} of {found[0].shape} gives {types}, not "
       f"{[(t.shape, t.dtype) for t in found[1:]]}",
     )

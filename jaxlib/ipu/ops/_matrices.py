@@ -16,7 +16,7 @@ from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Check
-from jaxlib.ipu.ops.factorise import factors
+from jaxlib.ipu.ops.factorise import DOUBLED, factors
 from jaxlib.ipu.program.schema import FactorKind
 
 # Matrices up to this size are one block. [G]
@@ -24,8 +24,6 @@ _ONE_BLOCK = 64
 # Blocks are unrolled; above this number they get larger. [G]
 _MOST_BLOCKS = 16
 _LEAST_BLOCK = 32
-# Triangles up to this size are inverted in one, larger ones by blocks. [G]
-_DOUBLED = 16
 
 
 # Element types for computation; others are converted to f32.
@@ -197,11 +195,11 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
     return found[0]
   if lower.dtype in COMPLEX:
     return _complex_inverse(e, lower, unit)
-  if n <= _DOUBLED:
+  if n <= DOUBLED:
     return _doubled_inverse(e, lower, unit)
   rank = len(lower.shape) - 2
   count = 1
-  while n > _DOUBLED * count:
+  while n > DOUBLED * count:
     count *= 2
   size = -(-n // count)
   extra = size * count - n

@@ -413,7 +413,7 @@ class Factorise(Facts):
   same shape; further results [count, ...] depend on the kind. Dimensions other
   than the first two are not in the iteration space: a vertex takes them whole.
   Where the partition cuts rows, the tiles that share a matrix exchange words
-  for each column.
+  for each column. An inverse may instead read the matrix whole, not by rows.
   """
 
   kind: U8
