@@ -177,6 +177,9 @@ def bidiagonal(
   whole = _bidiagonal(e, a, n)
   b = e.real(_matrices.part(e, whole, (0, n), (0, n)))
   b = _matrices.transpose(e, b)
+  r, c = _matrices.rows_columns(e, b.shape)
+  upper = e.or_(e.compare(c, r, "EQ"), e.compare(c, e.add(r, 1), "EQ"))
+  b = e.select(upper, b, 0)  # others are only small
   if sides is None:
     return b, b, b
   q = _matrices.part(e, whole, (n, 2 * n), (0, n))

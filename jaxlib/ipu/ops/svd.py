@@ -98,9 +98,10 @@ def factorise(
   *batch, m, n = matrix.shape
   a, scale = _matrices.scaled(e, matrix)
   scale = e.reshape(scale, (*batch, 1))
-  a, row_order, rows_graded = _longest_first(e, a)
-  turned, order, graded = _longest_first(e, _matrices.transpose(e, a))
-  a, graded = _matrices.transpose(e, turned), e.or_(graded, rows_graded)
+  row_order, order, graded = _orders(e, a)
+  a = _jacobi.moved_rows(e, a, row_order)
+  a = _jacobi.moved_rows(e, _matrices.transpose(e, a), order)
+  a = _matrices.transpose(e, a)
   bidiagonal = a.dtype in COMPLEX and n > 1
   if bidiagonal and vectors:
     bidiagonal = _spectral.suits(e, part(e, a, (0, n), (0, n)), _SWEEPS_LEFT)
@@ -110,9 +111,8 @@ def factorise(
   values: Value | None
   if bidiagonal:
     orders = (row_order if reflectors is None else None, order)
-    main, beside, sides = _bidiagonal(e, a, orders if vectors else None)
-    values = None if vectors else bisection.bidiagonal_values(e, main, beside)
-    a = _upper(e, main, beside)
+    a, sides = _bidiagonal(e, a, orders if vectors else None)
+    values = None if vectors else bisection.bidiagonal_values(e, a)
   else:
     values = None if vectors else bisection.singular_values(e, a)
   if values is None:
@@ -121,10 +121,10 @@ def factorise(
   if not vectors:
     return values, matrix, matrix
   if sides is None:
-    vt = adjoint(e, _reordered(e, v, order))
+    v = _reordered(e, v, order)
   else:
     u, v = (e.matmul(x, e.convert(y, x.dtype)) for x, y in zip(sides, (u, v)))
-    vt = adjoint(e, v)
+  vt = adjoint(e, v)
   if reflectors is not None:
     if m > n:
       rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
@@ -146,14 +146,12 @@ def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
 
 def _bidiagonal(
   e: Emitter, a: Value, orders: tuple[Value | None, Value] | None
-) -> tuple[Value, Value, tuple[Value, Value] | None]:
-  """The diagonals of a real bidiagonal B, and Q and P, for square complex
-  matrices Q B P^H.
+) -> tuple[Value, tuple[Value, Value] | None]:
+  """A real bidiagonal B, and Q and P, for square complex matrices Q B P^H.
 
   Given `orders`, rows of Q and P are moved back from these places [..., n], as
   by `_reordered`; None for a side that stays. Without, there is neither.
   """
-  n = a.shape[-1]
   # Squares of small elements do not underflow if large ones are near overflow.
   dtype = PLANE[a.dtype]
   large = bisection.LARGE[dtype]
@@ -163,23 +161,7 @@ def _bidiagonal(
     left, right = (_permutation(e, p, a.shape, dtype) for p in orders)
     sides = left, right
   b, q, p = hessenberg.bidiagonal(e, a, sides)
-  main, beside = (
-    e.multiply(_matrices.diagonal(e, b, k, n - k), 1 / large) for k in (0, 1)
-  )
-  return main, beside, None if orders is None else (q, p)
-
-
-def _upper(e: Emitter, main: Value, beside: Value) -> Value:
-  """The matrices [..., n, n] of these diagonals."""
-  *batch, n = main.shape
-  shape = (*batch, n, n)
-  beside = e.pad(beside, 0, [0] * len(main.shape), [0] * len(batch) + [1])
-  main, beside = (
-    broadcast(e, e.reshape(v, (*batch, n, 1)), shape) for v in (main, beside)
-  )
-  r, c = _matrices.rows_columns(e, shape)
-  upper = e.select(e.compare(c, e.add(r, 1), "EQ"), beside, 0)
-  return e.select(e.compare(c, r, "EQ"), main, upper)
+  return e.multiply(b, 1 / large), None if orders is None else (q, p)
 
 
 def _of_square(
@@ -255,16 +237,29 @@ def _lengths(e: Emitter, rows: Value) -> Value:
   return e.multiply(e.sqrt(total), unit)
 
 
-def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
-  """The matrices with their longest rows first, the place of each row, and
-  whether the lengths of rows other than 0 differ much [...]."""
-  rank = len(matrix.shape) - 2
-  length = e.reduce(e.abs(matrix), 0, (rank + 1,), "maximum")
+def _orders(e: Emitter, a: Value) -> tuple[Value, Value, Value]:
+  """The place of each row [..., m] and of each column [..., n] if the longest
+  come first, and whether the lengths of rows or of columns, other than 0,
+  differ much [...]."""
+  *batch, m, n = a.shape
+  rank, size = len(batch), e.abs(a)
+  lengths = [
+    e.reshape(e.reduce(size, 0, (d,), "maximum"), (*batch, 1, k))
+    for d, k in ((rank + 1, m), (rank, n))
+  ]
+  if m == n:  # both at once take fewer steps
+    lengths = [e.concatenate(lengths, rank)]
   # Equal keys for rows that are not finite: none may be lost.
-  length = e.select(e.is_finite(length), length, np.inf)
-  place = _jacobi.places(e, length, descending=True)
-  moved = _jacobi.moved_rows(e, matrix, place)
-  return moved, place, _jacobi.graded(e, length)
+  lengths = [e.select(e.is_finite(x), x, np.inf) for x in lengths]
+  places = [_jacobi.places(e, x, descending=True) for x in lengths]
+  graded = [_jacobi.graded(e, x) for x in lengths]
+  if m == n:
+    places = [e.slice_in_dim(places[0], k, k + 1, rank) for k in (0, 1)]
+    graded = [e.slice_in_dim(graded[0], k, k + 1, rank) for k in (0, 1)]
+  rows, columns = (
+    e.reshape(x, (*batch, k)) for x, k in zip(places, (m, n), strict=True)
+  )
+  return rows, columns, e.or_(*(e.reshape(x, batch) for x in graded))
 
 
 def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
