@@ -285,6 +285,12 @@ def moved_rows(e: Emitter, rows: Value, place: Value) -> Value:
   """Rows [..., n, m], each at its place [..., n]: a permutation."""
   *batch, n = place.shape
   rank = len(batch)
+  if rows.dtype in COMPLEX:  # both parts at once
+    m = rows.shape[-1]
+    both = e.concatenate([e.real(rows), e.imag(rows)], rank + 1)
+    both = moved_rows(e, both, place)
+    parts = (e.slice_in_dim(both, k, k + m, rank + 1) for k in (0, m))
+    return e.complex(*parts)
   dims = tuple(range(rank))
   to_rows = Indexing(
     (rank + 1,), (rank,), dims, dims, (rank,), rank + 1, unique=True

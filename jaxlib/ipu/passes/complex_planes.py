@@ -76,7 +76,10 @@ def handles(node: Node) -> bool:
 
 
 def _is_complex(node: Node) -> bool:
-  return any(v.dtype in COMPLEX for v in (*node.inputs, *node.results))
+  for v in (*node.inputs, *node.results):
+    if v.dtype in COMPLEX:
+      return True
+  return False
 
 
 class _Planes:
@@ -145,7 +148,7 @@ class _Planes:
   def node(self, node: Node) -> Sequence[Parts]:
     """Rewrites a node; returns the parts of each of its results."""
     if not _is_complex(node):
-      return self.flat(node)
+      return self.flat(node) if node.regions else self.real(node)
     if node.op in _SUMS and self._combines(node):
       return self.by_plane(node)
     if node.op in _FLAT:
@@ -166,6 +169,13 @@ class _Planes:
     if rule is None:
       raise unimplemented(f"{node.op} of complex numbers", node.location)
     return [rule(self.emitter, node, inputs)]
+
+  def real(self, node: Node) -> Sequence[Parts]:
+    """The same operation, which has neither complex numbers nor regions."""
+    new, types = self.new, [(v.shape, v.dtype) for v in node.results]
+    inputs = [new[v][0] for v in node.inputs]
+    made = self.emitter.node(node.op, inputs, types, node.attributes)
+    return [(v,) for v in made]
 
   def flat(self, node: Node) -> Sequence[Parts]:
     """The same operation with two operands and results for each complex one."""
