@@ -198,8 +198,10 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   if n <= DOUBLED:
     return _doubled_inverse(e, lower, unit)
   rank = len(lower.shape) - 2
+  # One tile or a few make blocks of twice the size, too.
+  most = DOUBLED if n <= 2 * DOUBLED else 2 * DOUBLED
   count = 1
-  while n > DOUBLED * count:
+  while n > most * count:
     count *= 2
   size = -(-n // count)
   extra = size * count - n
