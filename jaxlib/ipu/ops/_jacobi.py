@@ -302,6 +302,9 @@ def moved_rows(e: Emitter, rows: Value, place: Value) -> Value:
 def closer(e: Emitter, rows: Value) -> Value:
   """Rows that are orthonormal up to rounding of many rotations, without it: a
   step of Newton's iteration for the closest unitary matrix."""
-  gram = e.matmul(rows, _matrices.adjoint(e, rows))
-  change = e.matmul(e.multiply(gram, -0.5), rows)
-  return e.add(e.multiply(rows, 1.5), change)
+  stack = _matrices.stacked(e, rows)
+  whole = _matrices.embedded(e, stack, rows.dtype)
+  gram = e.matmul(whole, stack, transpose_lhs=True)
+  change = e.matmul(whole, e.multiply(gram, -0.5))
+  stack = e.add(e.multiply(stack, 1.5), change)
+  return _matrices.unstacked(e, stack, rows.dtype)

@@ -52,10 +52,15 @@ def run(program: TileProgram) -> None:
   """Divides the copies of all regions that need most SRAM, where that lowers
   the peak."""
   for region in regions(program.steps):
-    if not any(_assembles(program, step) for step in region):
+    copies = [step for step in region if _assembles(program, step)]
+    if not copies:
       continue
     place, tasks = operations(region)
     if len(tasks) <= 2:
+      continue
+    if not program.choices.divides and all(_small(program, c) for c in copies):
+      # Whether they are the peak matters only if the program does not fit.
+      program.used.divisible = True
       continue
     work = TaskGraph(tasks, program, region)
     if work.is_chain():
@@ -80,6 +85,13 @@ def _assembles(program: TileProgram, step: Step) -> bool:
     and sum(math.prod(m.shape) for m in step.moves)
     == program.tensors[root].size
   )
+
+
+def _small(program: TileProgram, copy: Step) -> bool:
+  """Whether the root that a copy assembles takes little of a tile."""
+  info = program.tensors[copy.moves[0].destination]
+  share = info.layout.max_elements * SIZE[info.dtype]
+  return share < _LEAST_SHARE * program.target.bytes_per_tile
 
 
 class Division:
@@ -171,12 +183,8 @@ class Division:
       )
       cycles += self._cycles(price, some)
     if not b.choices.divides:
-      info = b.tensors[copy.moves[0].destination]
-      share = info.layout.max_elements * SIZE[info.dtype]
-      if (
-        share < _LEAST_SHARE * b.target.bytes_per_tile
-        or cycles > _MOST_CYCLES * self._cycles(copy.own, kept)
-      ):
+      most = _MOST_CYCLES * self._cycles(copy.own, kept)
+      if _small(b, copy) or cycles > most:
         b.used.divisible = True
         return None
     self._divided.append(copy)
