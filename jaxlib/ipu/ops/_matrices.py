@@ -196,12 +196,16 @@ def identity(e: Emitter, shape: Shape, dtype: DType) -> Value:
   return e.convert(e.compare(r, c, "EQ"), dtype)
 
 
-def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+def scaled(
+  e: Emitter, matrix: Value, largest: Value | None = None
+) -> tuple[Value, Value]:
   """The matrices divided by powers of two, so that squares do not overflow, and
-  these powers [..., 1, 1]."""
+  these powers [..., 1, 1]; `largest` [...] is the largest size of an element,
+  if the caller has it."""
   *batch, m, n = matrix.shape
   rank = len(batch)
-  largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
+  if largest is None:
+    largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
   bits = 11 if largest.dtype is DType.F64 else 8
   # At least the smallest normal number, whose reciprocal is finite.
   least = float(np.finfo(NUMPY[largest.dtype]).tiny)

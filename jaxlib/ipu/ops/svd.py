@@ -96,9 +96,9 @@ def factorise(
   takes its place, unless there are many small ones.
   """
   *batch, m, n = matrix.shape
-  a, scale = _matrices.scaled(e, matrix)
+  row_order, order, graded, largest = _orders(e, matrix)
+  a, scale = _matrices.scaled(e, matrix, largest)
   scale = e.reshape(scale, (*batch, 1))
-  row_order, order, graded = _orders(e, a)
   a = _jacobi.moved_rows(e, a, row_order)
   a = _jacobi.moved_rows(e, _matrices.transpose(e, a), order)
   a = _matrices.transpose(e, a)
@@ -200,11 +200,11 @@ def _orthogonal(
   graded = e.or_(graded, _jacobi.diagonal(e, r))
   graded = broadcast(e, e.reshape(graded, (*batch, 1, 1)), r.shape)
   products = e.matmul(r, adjoint(e, r))
-  vectors, _ = _spectral.eigenvectors(e, products, bidiagonal)
+  vectors, values = _spectral.eigenvectors(e, products, bidiagonal)
   turns = adjoint(e, e.select(graded, unit, vectors))
   rows = e.matmul(turns, r)
   return e.case(
-    _skew(e, rows, graded),
+    _skew(e, rows, e.slice_in_dim(values, n - 1, n, len(batch)), graded),
     [lambda: [rows, turns], lambda: _rotated(e, rows, turns, rare=True)],
   )
 
@@ -237,16 +237,15 @@ def _lengths(e: Emitter, rows: Value) -> Value:
   return e.multiply(e.sqrt(total), unit)
 
 
-def _orders(e: Emitter, a: Value) -> tuple[Value, Value, Value]:
+def _orders(e: Emitter, a: Value) -> tuple[Value, Value, Value, Value]:
   """The place of each row [..., m] and of each column [..., n] if the longest
-  come first, and whether the lengths of rows or of columns, other than 0,
-  differ much [...]."""
+  come first; whether the lengths of rows or of columns, other than 0, differ
+  much; and the largest size of an element [...]."""
   *batch, m, n = a.shape
   rank, size = len(batch), e.abs(a)
-  lengths = [
-    e.reshape(e.reduce(size, 0, (d,), "maximum"), (*batch, 1, k))
-    for d, k in ((rank + 1, m), (rank, n))
-  ]
+  rows, columns = (e.reduce(size, 0, (d,), "maximum") for d in (rank + 1, rank))
+  largest = e.reduce(columns, 0, (rank,), "maximum")
+  lengths = [e.reshape(x, (*batch, 1, x.shape[-1])) for x in (rows, columns)]
   if m == n:  # both at once take fewer steps
     lengths = [e.concatenate(lengths, rank)]
   # Equal keys for rows that are not finite: none may be lost.
@@ -256,10 +255,11 @@ def _orders(e: Emitter, a: Value) -> tuple[Value, Value, Value]:
   if m == n:
     places = [e.slice_in_dim(places[0], k, k + 1, rank) for k in (0, 1)]
     graded = [e.slice_in_dim(graded[0], k, k + 1, rank) for k in (0, 1)]
-  rows, columns = (
+  down, across = (
     e.reshape(x, (*batch, k)) for x, k in zip(places, (m, n), strict=True)
   )
-  return rows, columns, e.or_(*(e.reshape(x, batch) for x in graded))
+  some = e.or_(*(e.reshape(x, batch) for x in graded))
+  return down, across, some, largest
 
 
 def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
@@ -298,14 +298,14 @@ def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   return _matrices.scale(e, matrix, inverse), power
 
 
-def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
-  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded
-  [..., n, n], else 0."""
+def _skew(e: Emitter, rows: Value, square: Value, graded: Value) -> Value:
+  """1 if products of rows [..., n, n], of which the longest has this `square`
+  [..., 1], exceed rounding, or a matrix is graded [..., n, n], else 0."""
   *batch, n, _ = rows.shape
-  rank, shape = len(batch), rows.shape
+  shape = rows.shape
   gram = e.abs(e.matmul(rows, adjoint(e, rows)))
   norm = e.sqrt(_matrices.diagonal(e, gram, 0, n))
-  most = e.reduce(norm, 0, (rank,), "maximum")
+  most = e.sqrt(e.maximum(square, 0))
   longer = e.maximum(
     broadcast(e, e.reshape(norm, (*batch, n, 1)), shape),
     broadcast(e, e.reshape(norm, (*batch, 1, n)), shape),

@@ -171,11 +171,11 @@ class _Planes:
     return [rule(self.emitter, node, inputs)]
 
   def real(self, node: Node) -> Sequence[Parts]:
-    """The same operation, which has neither complex numbers nor regions."""
-    new, types = self.new, [(v.shape, v.dtype) for v in node.results]
-    inputs = [new[v][0] for v in node.inputs]
-    made = self.emitter.node(node.op, inputs, types, node.attributes)
-    return [(v,) for v in made]
+    """The node, which has neither complex numbers nor regions."""
+    new = self.new
+    node.inputs = tuple([new[v][0] for v in node.inputs])
+    self.emitter.nodes.append(node)
+    return [(v,) for v in node.results]
 
   def flat(self, node: Node) -> Sequence[Parts]:
     """The same operation with two operands and results for each complex one."""
@@ -207,12 +207,12 @@ class _Planes:
     """One map for each part, as a map has one result."""
     inputs = [p for v in node.inputs for p in self.new[v]]
     parts: list[Value] = []
+    e, whole = self.emitter, self.region(node.regions[0])
+    types = [(p.shape, p.dtype) for p in whole.parameters]
     for k, part in enumerate(_types(node.results[0])):
-      region = self.region(node.regions[0])
-      region.results = region.results[k : k + 1]
-      parts += self.emitter.node(
-        node.op, inputs, [part], node.attributes, [region]
-      )
+      own = lambda *values, k=k: e.call(whole, values)[k]
+      region = e.region(types, own)
+      parts += e.node(node.op, inputs, [part], node.attributes, [region])
     return tuple(parts)
 
   def by_plane(self, node: Node) -> Sequence[Parts]:
