@@ -16,7 +16,7 @@ from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Check
-from jaxlib.ipu.ops.factorise import DOUBLED, factors
+from jaxlib.ipu.ops import factorise
 from jaxlib.ipu.program.schema import FactorKind
 
 # Matrices up to this size are one block. [G]
@@ -237,16 +237,17 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   """
   n = lower.shape[-1]
   kind = FactorKind.UNIT_INVERSE if unit else FactorKind.INVERSE
-  found = factors(e, kind, lower)
+  found = factorise.factors(e, kind, lower)
   if found is not None:
     return found[0]
   if lower.dtype in COMPLEX:
     return _complex_inverse(e, lower, unit)
-  if n <= DOUBLED:
+  if n <= factorise.DOUBLED:
     return _doubled_inverse(e, lower, unit)
   rank = len(lower.shape) - 2
-  # One tile or a few make blocks of twice the size, too.
-  most = DOUBLED if n <= 2 * DOUBLED else 2 * DOUBLED
+  most = factorise.DOUBLED
+  if n > 2 * most:  # one tile or a few make blocks of twice the size, too
+    most *= 2
   count = 1
   while n > most * count:
     count *= 2
