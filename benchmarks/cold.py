@@ -82,6 +82,15 @@ PROGRAMS: dict[str, Program] = {
     )
   },
   "updates in a loop": (_updates, _ones(np.float32, (256, 128), (64, 128))),
+  **{
+    f"complex {name}, {n}x{n}": (f, _ones(np.complex64, (n, n)))
+    for n in (8, 64)
+    for name, f in (
+      ("svd", jnp.linalg.svd),
+      ("singular values", lambda a: jnp.linalg.svd(a, compute_uv=False)),
+      ("eigh", jnp.linalg.eigh),
+    )
+  },
 }
 
 

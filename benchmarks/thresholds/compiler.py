@@ -124,7 +124,7 @@ CASES = (
     small=lambda n: n, large=lambda n: n - 1,
   ),
   _case(
-    "ops._matrices._DOUBLED", "columns of a triangular system", _power(3, 6),
+    "ops.factorise.DOUBLED", "columns of a triangular system", _power(3, 6),
     lambda n: (
       lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True),
       [_of(16, n, n), _of(16, n, 1)],

@@ -148,6 +148,9 @@ def allocate(state: State, options: Options) -> bool:
   plan = _with_long_messages(state, options, plan)
   target = options.target
   sram = target.num_tiles * target.bytes_per_tile
+  if not memory.fits(target, plan) and not builder.used.divisible:
+    assert state.tiles is not None
+    assembled.find_divisible(state.tiles)
   for choices in smaller(builder.choices, builder.used):
     if memory.fits(target, plan) or plan.argument_bytes > sram:
       break

@@ -19,9 +19,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.check import interp
 from jaxlib.ipu.codelets import _factor_cycles
-from jaxlib.ipu.codelets._factor_cycles import INVERSES
-from jaxlib.ipu.codelets._factor_teams import TEAMS, Team
-from jaxlib.ipu.codelets._factors import DEFINITIONS
+from jaxlib.ipu.codelets._factor_cycles import (
+  COMPLEX_KINDS,
+  INVERSES,
+  ON_ONE_TILE,
+)
+from jaxlib.ipu.codelets._factor_teams import TEAMS, alone
+from jaxlib.ipu.codelets._team import Team
 from jaxlib.ipu.codelets.factorise import results
 from jaxlib.ipu.dtypes import NUMPY, DType
 from jaxlib.ipu.layout import Factor, Layout, grid, project
@@ -43,7 +47,33 @@ SQUARE = (
 # their elements can only be compared in double precision.
 REDUCED = (
   FactorKind.HESSENBERG, FactorKind.TRIDIAGONAL, FactorKind.BIDIAGONAL,
+  *COMPLEX_KINDS,
 )  # fmt: skip
+HERMITIAN = (FactorKind.TRIDIAGONAL, FactorKind.COMPLEX_TRIDIAGONAL)
+
+
+def shape_of(kind: FactorKind, m: int, n: int) -> tuple[int, int]:
+  """The shape of matrices of this kind, of about m rows and n columns."""
+  if kind in SQUARE:
+    return m, m
+  least, most = min(m, n), max(m, n)
+  if kind is FactorKind.COMPLEX_TRIDIAGONAL:
+    return most, 2 * least
+  if kind is FactorKind.COMPLEX_BIDIAGONAL:
+    return most - (most - least) % 2, 2 * least
+  if kind in (FactorKind.BIDIAGONAL, FactorKind.ORTHONORMAL):
+    return most, least
+  return m, n
+
+
+def hermitian(a):
+  """Matrices that kinds of Hermitian ones read as such."""
+  if a.shape[-1] == a.shape[-2]:
+    return a + a.mT
+  a, n = a.copy(), a.shape[-1] // 2
+  re, im = a[..., :n, :n], a[..., :n, n:]
+  a[..., :n, :] = np.concatenate([re + re.mT, im - im.mT], -1)
+  return a
 
 
 def sample(kind: FactorKind, dtype: DType, shape: tuple[int, ...]):
@@ -84,11 +114,9 @@ def test_factors(data):
   dtype = data.draw(st.sampled_from([DType.F32, F64]))
   dtype = F64 if kind in REDUCED else dtype
   count, m = data.draw(st.integers(1, 5)), data.draw(st.integers(2, 40))
-  n = m if kind in SQUARE else data.draw(st.integers(1, 40))
-  if kind is FactorKind.BIDIAGONAL:
-    m, n = max(m, n), min(m, n)
+  m, n = shape_of(kind, m, data.draw(st.integers(1, 40)))
   parts = data.draw(st.integers(1, min(m, TILES)))
-  parts = 1 if kind in INVERSES else parts
+  parts = 1 if kind in ON_ONE_TILE else parts
   parts = -(-m // -(-m // parts))
   # Dimensions in any order, with gaps.
   shape = (count, m, n)
@@ -100,8 +128,8 @@ def test_factors(data):
   argument = np.zeros(root, NUMPY[dtype])
   view = argument[tuple(slice(shape[d]) for d in order)]
   matrices = sample(kind, dtype, shape)
-  if kind is FactorKind.TRIDIAGONAL:
-    matrices += matrices.mT
+  if kind in HERMITIAN:
+    matrices = hermitian(matrices)
   view[:] = matrices.transpose(order)
   eps = float(np.finfo(NUMPY[dtype]).eps)
   atol = 1e-6 if kind in REDUCED else 64 * m * eps
@@ -111,24 +139,75 @@ def test_factors(data):
 @pytest.mark.parametrize("kind", REDUCED, ids=lambda k: k.name)
 @pytest.mark.parametrize("n", [2, 3, 18, 67])
 def test_reduced_forms_have_the_same_values(kind, n):
-  a = sample(kind, DType.F32, (1, n, n))
-  if kind is FactorKind.TRIDIAGONAL:
-    a += a.mT
-  found = engine_kit.run(program(kind, 1, n, n, DType.F32, 1), [a]).outputs[0]
-  found = found[0].astype(np.float64)
-  if kind is FactorKind.TRIDIAGONAL:
+  shape = shape_of(kind, n, n)
+  a = sample(kind, DType.F32, (1, *shape))
+  if kind in HERMITIAN:
+    a = hermitian(a)
+  found = engine_kit.run(program(kind, 1, *shape, DType.F32, 1), [a]).outputs
+  found = found[0][0].astype(np.float64)
+  if kind in COMPLEX_KINDS:
+    assert not found[:, n:].any()
+    a, found = a[..., :n] + 1j * a[..., n:], found[:, :n]
+  if kind in HERMITIAN:
     assert not np.triu(found, 1).any()
     beside = np.diag(np.diag(found, -1), -1)
     found = np.diag(np.diag(found)) + beside + beside.T
   if kind is FactorKind.HESSENBERG:
     found = np.triu(found, -1)
-  if kind is FactorKind.BIDIAGONAL:
+  diagonal = (FactorKind.BIDIAGONAL, FactorKind.COMPLEX_BIDIAGONAL)
+  if kind in diagonal:
     assert not np.tril(found, -1).any() and not np.triu(found, 2).any()
-  expected = np.linalg.svd(a[0].astype(np.float64), compute_uv=False)
+  wide = np.complex128 if kind in COMPLEX_KINDS else np.float64
+  expected = np.linalg.svd(a[0].astype(wide), compute_uv=False)
   actual = np.linalg.svd(found, compute_uv=False)
   np.testing.assert_allclose(actual, expected, atol=1e-6 * n)
-  if kind is not FactorKind.BIDIAGONAL:
+  if kind not in diagonal:
     np.testing.assert_allclose(np.trace(found), np.trace(a[0]), atol=1e-6 * n)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, F64], ids=lambda d: d.name)
+@pytest.mark.parametrize("n", [1, 2, 9, 33])
+def test_complex_reflectors_are_applied_to_further_rows(dtype, n):
+  """To identities: the product of the factors is the matrix again."""
+  a = util.sample(NUMPY[dtype], (n, 2 * n), low=-1, high=1)
+  unit = np.eye(n, 2 * n, dtype=a.dtype)
+  eps = float(np.finfo(a.dtype).eps)
+
+  def factored(kind, *rows):
+    rows = np.concatenate(rows)[None]
+    data = program(kind, 1, *rows.shape[1:], dtype, min(3, rows.shape[1]))
+    found = engine_kit.run(data, [rows]).outputs[0][0]
+    assert not found[:n, n:].any()
+    found = found[:, :n] + 1j * found[:, n:]
+    return found[:n].real, *np.split(found[n:], len(found) // n - 1)
+
+  t, q = factored(FactorKind.COMPLEX_TRIDIAGONAL, hermitian(a), unit)
+  t = t + np.tril(t, -1).T
+  back = q @ t @ q.conj().T
+  expected = hermitian(a)[:, :n] + 1j * hermitian(a)[:, n:]
+  np.testing.assert_allclose(back, expected, atol=32 * n * eps)
+  b, p, q = factored(FactorKind.COMPLEX_BIDIAGONAL, a, unit, unit)
+  back, expected = q @ b @ p.conj().T, a[:, :n] + 1j * a[:, n:]
+  np.testing.assert_allclose(back, expected, atol=32 * n * eps)
+  for x in (p, q):
+    np.testing.assert_allclose(x @ x.conj().T, np.eye(n), atol=32 * n * eps)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, F64], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(1, 1), (9, 9), (40, 7)])
+def test_orthonormal_columns(dtype, shape):
+  m, n = shape
+  a = sample(FactorKind.ORTHONORMAL, dtype, (2, m, n))
+  a[1, :, n // 2] = 0
+  (q,) = engine_kit.run(
+    program(FactorKind.ORTHONORMAL, 2, m, n, dtype, 1), [a]
+  ).outputs
+  atol = 32 * m * float(np.finfo(a.dtype).eps)
+  np.testing.assert_allclose(q.mT @ q, np.stack([np.eye(n)] * 2), atol=atol)
+  r = q.mT @ a
+  np.testing.assert_allclose(q @ r, a, atol=atol)
+  np.testing.assert_allclose(r, np.triu(r), atol=atol)
+  assert (np.diagonal(r, axis1=1, axis2=2) >= -atol).all()
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, F64], ids=lambda d: d.name)
@@ -163,18 +242,19 @@ ELEMENTS = {FactorKind.CHOLESKY, FactorKind.LU, *INVERSES}
   (kind, parts)
   for kind in FactorKind
   for parts in (0, 1, 3)
-  if parts < 2 or kind not in INVERSES
+  if parts < 2 or kind not in ON_ONE_TILE
 ], ids=str)  # fmt: skip
 def test_special_matrices(kind, parts, name):
   """On the engine (0 parts), and on the interpreter's tiles."""
   n = 5
-  a = np.eye(n, dtype=np.float32)
+  a = np.eye(*shape_of(kind, n, n), dtype=np.float32)
   for row, column, value in SPECIAL[name]:
     a[row, column] = value
   run = interp.run if parts else engine_kit.run
-  found = run(program(kind, 1, n, n, DType.F32, max(parts, 1)), [a[None]])
+  data = program(kind, 1, *a.shape, DType.F32, max(parts, 1))
+  found = run(data, [a[None]])
   with np.errstate(all="ignore"):
-    expected = DEFINITIONS[kind](a.copy())
+    expected = alone(kind, a.copy())
   for x, y in zip(found.outputs, expected, strict=True):
     if np.isfinite(y).all():
       np.testing.assert_allclose(x[0], y, atol=2e-6)
@@ -195,7 +275,7 @@ def test_matrices_of_ones(kind, parts):
   run = interp.run if parts else engine_kit.run
   found = run(program(kind, 1, 5, 5, DType.F32, 1), [a[None]])
   with np.errstate(all="ignore"):
-    expected = DEFINITIONS[kind](a.copy())
+    expected = alone(kind, a.copy())
   for x, y in zip(found.outputs, expected, strict=True):
     np.testing.assert_array_equal(x[0], y)
 
@@ -245,8 +325,32 @@ def test_the_engine_refuses_invalid_fields(change):
 
 def test_an_inverse_on_several_tiles_traps():
   data = program(FactorKind.INVERSE, 1, 6, 6, DType.F32, 2)
-  with pytest.raises(interp.Trap, match="share the inverse"):
+  with pytest.raises(interp.Trap, match="no tiles share INVERSE"):
     interp.run(data, [np.eye(6, dtype=np.float32)[None]])
+
+
+@pytest.mark.parametrize("kind", INVERSES, ids=lambda k: k.name)
+@pytest.mark.parametrize("count, n, parts", [(1, 13, 3), (2, 8, 2)])
+def test_tiles_with_all_of_a_matrix_share_the_rows_of_its_inverse(
+  kind, count, n, parts
+):
+  kit = Kit(TILES, bytes_per_tile=1 << 20)
+  shape, split = (count, n, n), (count, parts)
+  all_of_it = (count, n, n, n)
+  layout = project(grid(all_of_it, (*split, 1, 1)), all_of_it, (0, 2, 3))
+  a = kit.placed(kit.argument(shape, DType.F32), layout)
+  kit.copy(kit.move(a))
+  r = kit.result(shape, DType.F32, grid(shape, (*split, 1)))
+  kit.execute(
+    schema.Factorise(kind, n, n), (count, n), [(a, (0, -1))], [(r, (0, 1))],
+    grid((count, n), split),
+  )  # fmt: skip
+  matrices = sample(kind, DType.F32, shape)
+  (found,) = engine_kit.check(kit.bytes(), [matrices], ulps=64, atol=1e-5)
+  lower = np.tril(matrices)
+  if kind is FactorKind.UNIT_INVERSE:
+    lower = np.tril(lower, -1) + np.eye(n)
+  np.testing.assert_allclose(found, np.linalg.inv(lower), atol=1e-5)
 
 
 def test_rows_that_are_not_adjacent_on_a_tile_trap():
@@ -406,8 +510,8 @@ def test_f64_factorisations_are_loops():
 def test_cycles_grow_with_work(kind, dtype):
   target = resolve("ipu2", 1472)
   took = [
-    factoring.plan(target, kind, count, n, n, dtype).cycles
-    for count, n in ((1, 4), (1, 9), (1, 24), (1, 60), (1, 100), (2000, 100))
+    factoring.plan(target, kind, count, *shape_of(kind, n, n), dtype).cycles
+    for count, n in ((1, 4), (1, 9), (1, 24), (1, 60), (1, 100), (2000, 80))
   ]
   assert took == sorted(took)
 
@@ -423,9 +527,10 @@ def test_columns_may_repeat_the_exchange_of_an_earlier_one(kind):
       return super().superstep(messages)
 
   sent: list[list[int]] = []
-  team = Recorded(np.split(sample(kind, F64, (n, n)), parts))
+  shape = shape_of(kind, n, n)
+  team = Recorded(np.split(sample(kind, F64, shape), parts))
   TEAMS[kind](team)
-  took = _factor_cycles.factoring(resolve("ipu2", 8), kind, n, n, F64, parts)
+  took = _factor_cycles.factoring(resolve("ipu2", 8), kind, *shape, F64, parts)
   columns, supersteps = took.received.shape
   words = np.reshape(sent, (columns, supersteps, parts))
   own = n // parts if kind in factoring._WITH_ROW else columns
@@ -440,9 +545,9 @@ def test_columns_may_repeat_the_exchange_of_an_earlier_one(kind):
 def test_loops_of_exchanges_have_less_code(kind):
   target = resolve("ipu2", 1472)
   n = 512 if kind in REDUCED else 64
-  m = n if kind in SQUARE else 512
-  parts = factoring.plan(target, kind, 1, m, n, DType.F32).parts
-  took = _factor_cycles.factoring(target, kind, m, n, DType.F32, parts)
+  m, columns = shape_of(kind, n if kind in SQUARE else 512, n)
+  parts = factoring.plan(target, kind, 1, m, columns, DType.F32).parts
+  took = _factor_cycles.factoring(target, kind, m, columns, DType.F32, parts)
   unrolled = factoring._looped(target, DType.F32, took, len(took.received), 1)
   assert not unrolled.loops and len(unrolled.starts) == len(took.received)
   rest = took.cycles + took.received.size * target.sync_cycles
@@ -453,7 +558,7 @@ def test_loops_of_exchanges_have_less_code(kind):
     )
     assert rest + found.cycles <= most * (rest + unrolled.cycles)
     assert (found.received >= took.received).all()
-    args = target, kind, m, n, DType.F32, parts, 1
+    args = target, kind, m, columns, DType.F32, parts, 1
     words.append(factoring.epilogue(*args, repeats=repeats).words)
   assert len(found.starts) <= len(unrolled.starts) / 3
   assert words[1] <= words[0]

@@ -53,6 +53,14 @@ FACTORED = {
   FactorKind.HESSENBERG: lambda a: lax.linalg.hessenberg(a)[0],
   FactorKind.TRIDIAGONAL: lambda a: lax.linalg.tridiagonal(a)[0],
 }
+# And how many iterations there are for each column.
+COMPLEX = {
+  FactorKind.COMPLEX_TRIDIAGONAL: (jnp.linalg.eigvalsh, 1),
+  FactorKind.COMPLEX_BIDIAGONAL: (
+    lambda a: jnp.linalg.svd(a, compute_uv=False),
+    2,
+  ),
+}
 
 
 @pytest.fixture
@@ -70,6 +78,26 @@ def test_loops_over_columns(monkeypatch, kind, shape):
   price = factorise._loop_cycles(e, kind, shape, DType.F32) / shape[-1]
   took = cycles(tiles, body)
   assert close(price, took), (price, took)
+
+
+@pytest.mark.usefixtures("nothing_fits")
+@pytest.mark.parametrize("shape", [(1, 100, 100), (2000, 24, 24)], ids=str)
+@pytest.mark.parametrize("kind", COMPLEX, ids=lambda k: k.name)
+def test_loops_over_complex_columns(kind, shape):
+  f, iterations = COMPLEX[kind]
+  tiles, e = lowered(f, shape, np.complex64)
+  (body,) = loops(tiles)
+  *batch, n, _ = shape
+  price = factorise._loop_cycles(e, kind, (*batch, n, 2 * n), DType.F32) / n
+  took = iterations * cycles(tiles, body)
+  assert close(price, took), (price, took)
+
+
+def test_products_of_eight_reflectors():
+  f = lambda a: lax.linalg.householder_product(a, a[0])
+  tiles, _ = lowered(f, (8, 8))
+  took = cycles(tiles, tiles.steps)
+  assert close(factorise._PRODUCT, took), took
 
 
 @pytest.mark.usefixtures("nothing_fits")

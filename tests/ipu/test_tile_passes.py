@@ -131,9 +131,8 @@ def test_order_keeps_effects_in_order_and_steps_outside_in_place():
   assert at.index(4) < at.index(2)  # what it reads is free for the next one
 
 
-def concatenated(cycles: float) -> TileProgram:
+def concatenated(cycles: float, n: int = 1 << 16) -> TileProgram:
   """Two large values, both live until one copy puts them together."""
-  n = 1 << 16
   own = f"Cost(0.0, {cycles}, 0.0, 0.0, 0.0)"
   moves = move(1, 3, n), move(2, 3, n, n)
   return program(
@@ -162,6 +161,14 @@ def test_copies_that_would_take_longer_are_not_divided():
   found = concatenated(cycles=1.0)
   assembled.run(found)
   assert kinds(found) == ["Execute", "Execute", "Copy"]
+  assert found.used.divisible and not found.assembled
+
+
+def test_small_copies_are_looked_at_if_a_program_does_not_fit():
+  found = concatenated(cycles=1e6, n=1 << 8)
+  assembled.run(found)
+  assert not found.used.divisible and not found.assembled
+  assembled.find_divisible(found)
   assert found.used.divisible and not found.assembled
 
 

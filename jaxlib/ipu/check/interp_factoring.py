@@ -1,5 +1,6 @@
 """Runs factorisations in the interpreter: a tile has whole matrices, or tiles
-that share the rows of some exchange words for each column."""
+that share the rows of some exchange words for each column. Tiles that make rows
+of an inverse have all of the matrix."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from jaxlib.ipu.check.interp_cells import boxes, elements, operands
 from jaxlib.ipu.check.machine import Machine
 from jaxlib.ipu.check.tile_memory import Array, Trap
 from jaxlib.ipu.codelets import Cell
-from jaxlib.ipu.codelets._factor_cycles import INVERSES
-from jaxlib.ipu.codelets._factor_teams import Team
+from jaxlib.ipu.codelets._factor_cycles import ON_ONE_TILE
+from jaxlib.ipu.codelets._team import Team
 from jaxlib.ipu.codelets.factorise import FactoriseCodelet
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.program import schema
+from jaxlib.ipu.program.schema import FactorKind
 
 # A tile, its cell, and its rows of the cell's matrices.
 _Part = tuple[int, Cell, Array]
@@ -36,8 +38,15 @@ def execute(
   words = busiest = 0
   for sharing in parts.values():
     sharing.sort(key=lambda p: _rows(p[1])[0])
-    _check_rows(fields, sharing)
-    if len(sharing) == 1:
+    whole = step.operands[0].dims[1] < 0
+    _check_rows(fields, sharing, whole)
+    if whole:
+      others = []
+      own = [
+        codelet.vertex(fields, cell, [all_rows])[0][:, _rows(cell)]
+        for _, cell, all_rows in sharing
+      ]
+    elif len(sharing) == 1:
       ((_, cell, rows),) = sharing
       matrices, *others = codelet.vertex(fields, cell, [rows])
       own = [matrices]
@@ -61,14 +70,14 @@ def _rows(cell: Cell) -> Array:
   return np.asarray(cell.coordinates[1]).reshape(-1)
 
 
-def _check_rows(fields: Any, sharing: list[_Part]) -> None:
-  """Traps unless tiles have consecutive rows, and share no triangles that are
-  inverted."""
+def _check_rows(fields: Any, sharing: list[_Part], whole: bool) -> None:
+  """Traps unless tiles have consecutive rows, and share no matrices of kinds
+  that are made on one tile, unless each has all of them."""
   rows = np.concatenate([_rows(cell) for _, cell, _ in sharing])
   if (rows != np.arange(fields.rows)).any():
     raise Trap("partition", "rows of a matrix are not distributed in order")
-  if len(sharing) > 1 and fields.kind in INVERSES:
-    raise Trap("partition", "no tiles share the inverse of a triangle")
+  if len(sharing) > 1 and fields.kind in ON_ONE_TILE and not whole:
+    raise Trap("partition", f"no tiles share {FactorKind(fields.kind).name}")
 
 
 def _together(

@@ -33,6 +33,13 @@ _LARGEST = 3
 _SWAP = 6
 
 INVERSES = (FactorKind.INVERSE, FactorKind.UNIT_INVERSE)
+# Kinds of which no tiles share the rows. Several may make an inverse, each with
+# all of the matrix.
+ON_ONE_TILE = (*INVERSES, FactorKind.ORTHONORMAL)
+COMPLEX_KINDS = (
+  FactorKind.COMPLEX_TRIDIAGONAL,
+  FactorKind.COMPLEX_BIDIAGONAL,
+)
 
 
 class Rates(NamedTuple):
@@ -107,10 +114,18 @@ def factoring(
 ) -> Factoring:
   """The cost for a matrix [m, n] with its rows on `parts` tiles, as many on
   each."""
-  if parts == 1:
+  is_complex = kind in COMPLEX_KINDS
+  if parts == 1 or kind in INVERSES:
     none = np.zeros((0, 1))
-    alone = _alone(target, kind, m, n, dtype)
+    if parts > 1:
+      alone = _inverse_rows(target, kind, n, dtype, parts)
+    elif is_complex:
+      alone = _complex_alone(target, kind, m, n, dtype)
+    else:
+      alone = _alone(target, kind, m, n, dtype)
     return Factoring(alone, none, none, none[:, 0])
+  if is_complex:
+    return _complex_together(target, kind, m, n, dtype, parts)
   return _together(target, kind, m, n, dtype, parts)
 
 
@@ -159,6 +174,11 @@ def _alone(
     )
   if kind is FactorKind.QR:
     return total + steps(norm, found + reflected)
+  if kind is FactorKind.ORTHONORMAL:
+    # The reflectors are found, then applied once more, the last one first.
+    return total + steps(
+      norm, found + reflected, reflected, share(rows) * rate.divide
+    )
   if kind in INVERSES:
     # Columns are independent: there is one step. A sixth of the products of
     # rows with them is not zero.
@@ -182,6 +202,21 @@ def _alone(
     norm,
     found + share(below) * (_COLUMN + below * rate.dot),
     known + share(below) * (_COLUMN + below * (rate.add + rate.beside)),
+  )
+
+
+def _inverse_rows(
+  target: Target, kind: FactorKind, n: int, dtype: DType, parts: int
+) -> float:
+  """Rows of an inverse, which are independent, too: x of x L = e_i, whose
+  elements are dot products of those after them with a column of L. The last
+  tile has the longest."""
+  workers, rate = _Workers(target), rates(dtype)
+  each = n * _COLUMN + n * n / 2 * rate.dot
+  if kind is FactorKind.INVERSE:
+    each += n * rate.divide
+  return workers.steps(
+    workers.share(n * n) * rate.copy, workers.share(-(-n // parts)) * each
   )
 
 
@@ -262,6 +297,127 @@ def _together(
   return Factoring(
     total + launches, received.reshape(shape), sent.reshape(shape), copied
   )
+
+
+class _ComplexRates(NamedTuple):
+  """A worker's cycles, for an element of two parts.
+
+  Attributes:
+    square: of a sum of squares.
+    divide: divided by a number.
+    dot: of a dot product.
+    add: of y += f x.
+    twice: of y += f x + g z.
+    reflect: a reflector's scalars from a norm.
+  """
+
+  square: float
+  divide: float
+  dot: float
+  add: float
+  twice: float
+  reflect: float
+
+
+def _complex_rates(dtype: DType) -> _ComplexRates:
+  """Each part of a product is the sum of two real ones, which take what they
+  take of real elements."""
+  rate = rates(dtype)
+  return _ComplexRates(
+    square=2 * rate.dot,
+    divide=2 * (rate.divide + rate.beside),
+    dot=4 * rate.dot,
+    add=2 * (rate.add + rate.beside),
+    twice=2 * (rate.add + 3 * rate.beside),
+    reflect=2 * rate.reflect,
+  )
+
+
+def _complex_alone(
+  target: Target, kind: FactorKind, m: int, columns: int, dtype: DType
+) -> float:
+  workers, rate = _Workers(target), _complex_rates(dtype)
+  share, steps = workers.share, workers.steps
+  n = columns // 2
+  known = workers.count * rates(dtype).add + rate.reflect
+  total = steps(share(m * columns) * rates(dtype).copy)
+  if kind is FactorKind.COMPLEX_TRIDIAGONAL:
+    below = n - np.arange(n - 1, dtype=np.float64) - 1
+    each = _COLUMN + below * rate.dot
+    return total + steps(
+      share(below) * rate.square,
+      known + share(below) * rate.divide + share(below + m - n) * each,
+      share(below) * rate.square,
+      share(below) * (_COLUMN + below * rate.twice)
+      + share(m - n) * (_COLUMN + below * rate.add),
+    )
+  rows = n - np.arange(n, dtype=np.float64)
+  right, further = rows - 1, (m - n) // 2
+  down, across = (
+    2 * _COLUMN + x * (rate.dot + rate.add) for x in (rows, right)
+  )
+  return total + steps(
+    share(rows) * rate.square,
+    known + share(rows) * rate.divide,
+    share(right) * down + share(further) * down,
+    share(right) * rate.square,
+    known + share(right) * rate.divide,
+    share(right + further) * across,
+  )
+
+
+def _complex_together(
+  target: Target,
+  kind: FactorKind,
+  m: int,
+  columns: int,
+  dtype: DType,
+  parts: int,
+) -> Factoring:
+  """In a column's first superstep all tiles get to know the column."""
+  workers, rate = _Workers(target), _complex_rates(dtype)
+  share, steps = workers.share, workers.steps
+  n, own = columns // 2, -(-m // parts)
+  known = workers.count * rates(dtype).add + rate.reflect
+  total = steps(share(own * columns) * rates(dtype).copy)
+  if kind is FactorKind.COMPLEX_TRIDIAGONAL:
+    # Then A v of all tiles.
+    below = n - np.arange(n - 1, dtype=np.float64) - 1
+    received = np.stack([2 * below, 2 * below], 1)
+    sent = np.minimum(received, 2 * own)
+    copied = sent[:, 0]
+    total += steps(
+      share(below) * rate.square,
+      known + share(below) * rate.divide,
+      share(own) * (_COLUMN + below * rate.dot),
+      share(below) * rate.square,
+      share(own) * (_COLUMN + below * rate.twice),
+    )
+  else:
+    # Then sums of v^H A over the rows of each tile that has any of A, and row j
+    # from its owner. Other tiles turn their rows in the meantime.
+    rows = n - np.arange(n, dtype=np.float64)
+    right, tiles = rows - 1, -(-n // own)
+    received = np.stack([2 * rows, 2 * (tiles + 1) * right], 1)
+    sent = np.stack([2 * np.minimum(rows, own), 4 * right], 1)
+    copied = sent[:, 0] + 2 * right
+    down, across = (
+      share(own) * (2 * _COLUMN + x * (rate.dot + rate.add))
+      for x in (rows, right)
+    )
+    sums = share(right) * (_COLUMN + own * rate.dot)
+    total += steps(
+      share(rows) * rate.square,
+      known + share(rows) * rate.divide,
+      np.maximum(sums, down if m > n else 0),
+      share(2 * right) * tiles * rates(dtype).add,
+      share(right) * (_COLUMN + own * rate.add),
+      share(right) * rate.square,
+      known + share(right) * rate.divide,
+      across,
+    )
+  launches = target.launch_cycles * (received.size - 1)
+  return Factoring(total + launches, received, sent, copied)
 
 
 def copies(target: Target, dtype: DType, words: Array) -> float:

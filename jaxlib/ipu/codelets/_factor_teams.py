@@ -1,59 +1,19 @@
 """Definitions of factorisations by tiles that share the rows of a matrix.
 
-In a superstep each tile sends some words to all others; after it a tile knows
-only its own rows and these words. Computations that all tiles repeat are here
-once.
+Computations that all tiles repeat are here once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
+from jaxlib.ipu.codelets import _factor_complex
 from jaxlib.ipu.codelets._codelet import Array
-from jaxlib.ipu.codelets._factors import pack, reflector, small
+from jaxlib.ipu.codelets._factors import DEFINITIONS, pack, reflector, small
+from jaxlib.ipu.codelets._team import Team
 from jaxlib.ipu.program.schema import FactorKind
-
-
-class Team:
-  """Tiles that share the rows of a matrix, each with some consecutive ones.
-
-  Attributes:
-    rows: of each tile, which it overwrites.
-    starts: the number of each tile's first row.
-    total: words that all tiles have received.
-    busiest: words of the busiest tile, added up over supersteps.
-  """
-
-  def __init__(self, rows: Sequence[Array]) -> None:
-    self.rows = [r.copy() for r in rows]
-    self.starts = np.cumsum([0, *(len(r) for r in rows)])[:-1].tolist()
-    self.total = self.busiest = 0
-
-  @property
-  def shape(self) -> tuple[int, int]:
-    """The shape of the whole matrix."""
-    return sum(len(r) for r in self.rows), self.rows[0].shape[1]
-
-  def superstep(self, messages: Sequence[Array]) -> list[Array]:
-    """Sends each tile's message to all others."""
-    words = [m.size for m in messages]
-    received = [sum(words) - n for n in words]
-    self.total += sum(received)
-    self.busiest += max(max(received), max(words))
-    return [m.copy() for m in messages]
-
-  def after(self, row: int) -> Iterator[tuple[int, Array]]:
-    """For each tile the rows after `row`, and the number of the first."""
-    for start, rows in zip(self.starts, self.rows, strict=True):
-      skip = min(max(row + 1 - start, 0), len(rows))
-      yield start + skip, rows[skip:]
-
-  def owner(self, row: int) -> tuple[int, int]:
-    """The tile with a row, and the row's place there."""
-    tile = int(np.searchsorted(self.starts, row, side="right")) - 1
-    return tile, row - self.starts[tile]
 
 
 def _cholesky(team: Team) -> list[Array]:
@@ -240,4 +200,15 @@ TEAMS: dict[FactorKind, Callable[[Team], list[Array]]] = {
   FactorKind.HESSENBERG: _hessenberg,
   FactorKind.TRIDIAGONAL: _tridiagonal,
   FactorKind.BIDIAGONAL: _bidiagonal,
+  FactorKind.COMPLEX_TRIDIAGONAL: _factor_complex.tridiagonal,
+  FactorKind.COMPLEX_BIDIAGONAL: _factor_complex.bidiagonal,
 }
+
+
+def alone(kind: FactorKind, matrix: Array) -> list[Array]:
+  """A vertex' results for one matrix, which it may overwrite."""
+  if kind in DEFINITIONS:
+    return DEFINITIONS[kind](matrix)
+  team = Team([matrix])
+  others = TEAMS[kind](team)
+  return [*team.rows, *others]

@@ -1,4 +1,5 @@
-"""Definitions of `isa.FactorKind` for one matrix, in NumPy.
+"""Definitions of `isa.FactorKind` for one matrix, in NumPy; those of complex
+matrices are in _factor_complex.py.
 
 Each takes a copy that it may overwrite, and returns the vertex' results.
 """
@@ -142,6 +143,18 @@ def _bidiagonal(a: Array) -> list[Array]:
   return [a]
 
 
+def _orthonormal(a: Array) -> list[Array]:
+  n = a.shape[1]
+  packed, taus = _qr(a.copy())
+  for j in range(n)[::-1]:
+    v = np.append(np.ones(1, a.dtype), packed[j + 1 :, j])
+    _reflect(a[j:, j + 1 :], v, taus[j])
+    sign = a.dtype.type(-1 if packed[j, j] < 0 else 1)
+    a[:j, j], a[j:, j] = 0, -sign * taus[j] * v
+    a[j, j] += sign
+  return [a]
+
+
 DEFINITIONS: dict[FactorKind, Callable[[Array], list[Array]]] = {
   FactorKind.CHOLESKY: _cholesky,
   FactorKind.LU: _lu,
@@ -151,4 +164,5 @@ DEFINITIONS: dict[FactorKind, Callable[[Array], list[Array]]] = {
   FactorKind.HESSENBERG: _hessenberg,
   FactorKind.TRIDIAGONAL: _tridiagonal,
   FactorKind.BIDIAGONAL: _bidiagonal,
+  FactorKind.ORTHONORMAL: _orthonormal,
 }

@@ -19,6 +19,25 @@ void Qr(const Columns<T>& a, T* v, T* taus) {
   }
 }
 
+// Replaces the columns by orthonormal ones. `v` is scratch for a column, `taus`
+// for two rows.
+template <typename T>
+void Orthonormal(const Columns<T>& a, T* v, T* taus) {
+  const int64_t n = a.columns;
+  Qr(a, v, taus);
+  std::fill(v, v + a.step, T{0});
+  for (int64_t j = n - 1; j >= 0; --j) {
+    T* const x = a[j];
+    const T tau = taus[j], sign = x[j] < 0 ? -1 : 1;
+    v[j] = 1;
+    std::copy(x + j + 1, x + a.rows, v + j + 1);
+    Reflect(a, v, tau, j, j + 1, n);
+    std::fill(x, x + j, T{0});
+    for (int64_t i = j; i < a.rows; ++i) x[i] = -sign * tau * v[i];
+    x[j] += sign;
+  }
+}
+
 // Applies I - tau v v^T from the right to rows [top, a.rows) of columns
 // [first, a.columns). `v` has an element per column; `w` is scratch for a
 // column.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "jaxlib/ipu/codelets/batched.h"
+#include "jaxlib/ipu/codelets/factor_complex.h"
 #include "jaxlib/ipu/codelets/factor_reflectors.h"
 #include "jaxlib/ipu/codelets/factor_triangles.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
@@ -57,11 +58,11 @@ class FactoriseKernel final : public Kernel {
     const bool inverts =
         kind_ == FactorKind::kInverse || kind_ == FactorKind::kUnitInverse;
     T* const data =
-        scratch.Get<T>(size + 2 * step + 2 * across + (inverts ? size : 0));
+        scratch.Get<T>(size + 4 * step + 4 * across + (inverts ? size : 0));
     const Columns<T> a = {data, rows_, columns_, step};
     T* const v = data + size;
     T* const w = v + step;
-    T* const row = w + step;
+    T* const row = w + 3 * step;
     Read(memory, i, a);
     switch (kind_) {
       case FactorKind::kCholesky:
@@ -78,7 +79,7 @@ class FactoriseKernel final : public Kernel {
         break;
       case FactorKind::kInverse:
       case FactorKind::kUnitInverse:
-        InvertTriangle(a, kind_ == FactorKind::kUnitInverse, row + 2 * across);
+        InvertTriangle(a, kind_ == FactorKind::kUnitInverse, row + 4 * across);
         break;
       case FactorKind::kHessenberg:
         Hessenberg(a, v, w, to_[1].At<T>(memory, i));
@@ -88,6 +89,15 @@ class FactoriseKernel final : public Kernel {
         break;
       case FactorKind::kBidiagonal:
         Bidiagonal(a, v, w, row);
+        break;
+      case FactorKind::kComplexTridiagonal:
+        ComplexTridiagonal(a, {v, v + step}, {w + step, w + 2 * step});
+        break;
+      case FactorKind::kComplexBidiagonal:
+        ComplexBidiagonal(a, {v, v + step}, {w + step, w + 2 * step}, row);
+        break;
+      case FactorKind::kOrthonormal:
+        Orthonormal(a, v, row);
         break;
     }
     Write(memory, i, a);
@@ -132,20 +142,26 @@ class FactoriseKernel final : public Kernel {
   const std::vector<Batched> to_;
 };
 
-bool IsSquare(FactorKind kind) {
+bool HasShape(FactorKind kind, int64_t m, int64_t n) {
   switch (kind) {
     case FactorKind::kLu:
     case FactorKind::kQr:
+      return true;
     case FactorKind::kBidiagonal:
-      return false;
+    case FactorKind::kOrthonormal:
+      return m >= n;
     case FactorKind::kCholesky:
     case FactorKind::kInverse:
     case FactorKind::kUnitInverse:
     case FactorKind::kHessenberg:
     case FactorKind::kTridiagonal:
-      return true;
+      return m == n;
+    case FactorKind::kComplexTridiagonal:
+      return n % 2 == 0 && m >= n / 2;
+    case FactorKind::kComplexBidiagonal:
+      return n % 2 == 0 && m >= n / 2 && (m - n / 2) % 2 == 0;
   }
-  return true;
+  return false;
 }
 
 }  // namespace
@@ -155,12 +171,11 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Factorise& fields) {
     return InvalidArgument("Factorise: " + why);
   };
   const int64_t m = fields.rows, n = fields.columns, k = std::min(m, n);
-  if (fields.kind > static_cast<uint8_t>(FactorKind::kBidiagonal)) {
+  if (fields.kind > static_cast<uint8_t>(FactorKind::kOrthonormal)) {
     return refuse("unknown kind " + std::to_string(fields.kind));
   }
   const auto kind = static_cast<FactorKind>(fields.kind);
-  if (m < 1 || n < 1 || (IsSquare(kind) && m != n) ||
-      (kind == FactorKind::kBidiagonal && m < n)) {
+  if (m < 1 || n < 1 || !HasShape(kind, m, n)) {
     return refuse("matrices of " + std::to_string(m) + " x " +
                   std::to_string(n) + " cannot be factorised by this kind");
   }

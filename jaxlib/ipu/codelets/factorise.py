@@ -20,22 +20,20 @@ from jaxlib.ipu.codelets._cycles import (
   derived,
   guessed,
 )
-from jaxlib.ipu.codelets._factor_cycles import factoring
-from jaxlib.ipu.codelets._factor_teams import TEAMS, Team
-from jaxlib.ipu.codelets._factors import DEFINITIONS
+from jaxlib.ipu.codelets._factor_cycles import INVERSES, factoring
+from jaxlib.ipu.codelets._factor_teams import TEAMS, alone
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.codelets._inner_loops import ISSUE
+from jaxlib.ipu.codelets._team import Team
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.program.schema import FactorKind
 from jaxlib.ipu.target import Target
 
-# Kinds of square matrices only.
-_SQUARE = frozenset(FactorKind) - {
-  FactorKind.LU,
-  FactorKind.QR,
-  FactorKind.BIDIAGONAL,
-}
+# Kinds of matrices of any shape, and of those with at least as many rows as
+# columns; others but complex ones are of square matrices only.
+_ANY = (FactorKind.LU, FactorKind.QR)
+_TALL = (FactorKind.BIDIAGONAL, FactorKind.ORTHONORMAL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +87,9 @@ class FactoriseCodelet(Codelet):
     k = min(m, n)
     # Multiply-adds of the products of the last two of three indices.
     lu = k * m * n - k * k * (m + n) / 2 + k**3 / 3
+    # Of a complex matrix A and further rows; four for each of its elements.
+    c = n / 2
+    turned = 4 * (m - c) * c * c
     times = {
       FactorKind.CHOLESKY: n**3 / 6,
       FactorKind.LU: lu,
@@ -96,6 +97,9 @@ class FactoriseCodelet(Codelet):
       FactorKind.HESSENBERG: 5 / 3 * n**3,
       FactorKind.TRIDIAGONAL: 2 / 3 * n**3,
       FactorKind.BIDIAGONAL: 4 * lu,
+      FactorKind.COMPLEX_TRIDIAGONAL: 8 / 3 * c**3 + turned,
+      FactorKind.COMPLEX_BIDIAGONAL: 16 / 3 * c**3 + turned,
+      FactorKind.ORTHONORMAL: 4 * lu,
     }
     return shape[0] * 2 * times.get(FactorKind(fields.kind), n**3 / 6)
 
@@ -107,9 +111,9 @@ class FactoriseCodelet(Codelet):
   def vertex(
     self, fields: schema.Factorise, cell: Cell, operands: Sequence[Array]
   ) -> list[Array]:
-    define = DEFINITIONS[FactorKind(fields.kind)]
+    kind, shape = FactorKind(fields.kind), (-1, fields.rows, fields.columns)
     with np.errstate(all="ignore"):
-      found = [define(a.copy()) for a in operands[0]]
+      found = [alone(kind, a.copy()) for a in operands[0].reshape(shape)]
     return [np.stack(values) for values in zip(*found, strict=True)]
 
   def check(
@@ -119,9 +123,7 @@ class FactoriseCodelet(Codelet):
     v.require(fields.kind in kinds, f"unknown kind of factors {fields.kind}")
     kind, m, n = FactorKind(fields.kind), fields.rows, fields.columns
     v.require(
-      min(m, n) > 0
-      and (m == n or kind not in _SQUARE)
-      and (m >= n or kind is not FactorKind.BIDIAGONAL),
+      min(m, n) > 0 and _has_shape(kind, m, n),
       f"{kind.name} of matrices of {m} x {n}",
     )
     v.require(
@@ -133,16 +135,25 @@ class FactoriseCodelet(Codelet):
     count = step.shape[0]
     types = [([count, *s], d) for s, d in results(kind, m, n, DType(own))]
     found = [v.tensor(a.tensor) for a in (*step.operands, *step.results)]
+    whole = kind in INVERSES and list(step.operands[0].dims) == [0, -1]
     v.require(
       [(list(t.shape), t.dtype) for t in found] == [types[0], *types]
       and [list(a.dims) for a in (*step.operands, *step.results)]
-      == [[0, 1], [0, 1], *([0, -1] for _ in types[1:])],
+      == [[0, -1 if whole else 1], [0, 1], *([0, -1] for _ in types[1:])],
       f"{kind.name} of {found[0].shape} gives {types}, not "
       f"{[(t.shape, t.dtype) for t in found[1:]]}",
     )
 
   def example(self) -> tuple[schema.Factorise, int]:
     return schema.Factorise(FactorKind.QR, 8, 4), 2
+
+
+def _has_shape(kind: FactorKind, m: int, n: int) -> bool:
+  if kind is FactorKind.COMPLEX_TRIDIAGONAL:
+    return n % 2 == 0 and m >= n // 2
+  if kind is FactorKind.COMPLEX_BIDIAGONAL:
+    return n % 2 == 0 and m >= n // 2 and (m - n // 2) % 2 == 0
+  return kind in _ANY or m == n or (m > n and kind in _TALL)
 
 
 def results(

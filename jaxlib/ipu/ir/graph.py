@@ -75,7 +75,9 @@ class Node:
   ) -> None:
     self.op = op
     self.inputs = inputs
-    self.results = tuple(Value(self, i, s, d) for i, (s, d) in enumerate(types))
+    self.results = tuple(
+      [Value(self, i, s, d) for i, (s, d) in enumerate(types)]
+    )
     self.attributes = attributes
     self.regions = regions
     self.location = location

@@ -49,7 +49,7 @@ class MovementEmitter(NodeEmitter):
     """Elements from start to before limit, in steps, per dimension."""
     starts, limits = tuple(start_indices), tuple(limit_indices)
     steps = tuple(strides or (1,) * len(starts))
-    shape = tuple(-(-(b - a) // s) for a, b, s in zip(starts, limits, steps))
+    shape = tuple([-(-(b - a) // s) for a, b, s in zip(starts, limits, steps)])
     if shape == operand.shape:
       return operand
     attributes = (starts, limits, steps)

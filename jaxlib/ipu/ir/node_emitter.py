@@ -148,8 +148,8 @@ class NodeEmitter:
       type_ = (tuple(shape), _DTYPE[array.dtype])
       scalar = self.constant(array)
       return self.node("stablehlo.broadcast_in_dim", [scalar], [type_], ())[0]
-    if shape is not None:
-      array = np.broadcast_to(array, tuple(shape))
+    if shape is not None and array.shape != (to := tuple(shape)):
+      array = np.broadcast_to(array, to)
     type_ = (array.shape, _DTYPE[array.dtype])
     if array.size != 1 and any(array.strides):
       return self.node("stablehlo.constant", [], [type_], array)[0]

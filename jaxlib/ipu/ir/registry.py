@@ -112,7 +112,11 @@ def has_effect(node: Node) -> bool:
   definition = REGISTRY.get(node.op)
   if definition is not None and definition.has_effect is not None:
     return definition.has_effect(node)
-  return any(has_effect(n) for region in node.regions for n in region.nodes)
+  for region in node.regions:
+    for inner in region.nodes:
+      if has_effect(inner):
+        return True
+  return False
 
 
 def is_elementwise(node: Node) -> bool:

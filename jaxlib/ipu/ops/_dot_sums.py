@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ class Block(NamedTuple):
   @property
   def shape(self) -> tuple[int, ...]:
     """Its extents."""
-    return tuple(e - b for b, e in zip(self.begins, self.ends, strict=True))
+    return tuple(map(operator.sub, self.ends, self.begins))
 
 
 class Sums:

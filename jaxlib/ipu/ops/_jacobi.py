@@ -285,6 +285,12 @@ def moved_rows(e: Emitter, rows: Value, place: Value) -> Value:
   """Rows [..., n, m], each at its place [..., n]: a permutation."""
   *batch, n = place.shape
   rank = len(batch)
+  if rows.dtype in COMPLEX:  # both parts at once
+    m = rows.shape[-1]
+    both = e.concatenate([e.real(rows), e.imag(rows)], rank + 1)
+    both = moved_rows(e, both, place)
+    parts = (e.slice_in_dim(both, k, k + m, rank + 1) for k in (0, m))
+    return e.complex(*parts)
   dims = tuple(range(rank))
   to_rows = Indexing(
     (rank + 1,), (rank,), dims, dims, (rank,), rank + 1, unique=True
@@ -296,6 +302,9 @@ def moved_rows(e: Emitter, rows: Value, place: Value) -> Value:
 def closer(e: Emitter, rows: Value) -> Value:
   """Rows that are orthonormal up to rounding of many rotations, without it: a
   step of Newton's iteration for the closest unitary matrix."""
-  gram = e.matmul(rows, _matrices.adjoint(e, rows))
-  change = e.matmul(e.multiply(gram, -0.5), rows)
-  return e.add(e.multiply(rows, 1.5), change)
+  stack = _matrices.stacked(e, rows)
+  whole = _matrices.embedded(e, stack, rows.dtype)
+  gram = e.matmul(whole, stack, transpose_lhs=True)
+  change = e.matmul(whole, e.multiply(gram, -0.5))
+  stack = e.add(e.multiply(stack, 1.5), change)
+  return _matrices.unstacked(e, stack, rows.dtype)

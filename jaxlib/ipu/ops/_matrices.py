@@ -16,7 +16,7 @@ from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Check
-from jaxlib.ipu.ops.factorise import factors
+from jaxlib.ipu.ops import factorise
 from jaxlib.ipu.program.schema import FactorKind
 
 # Matrices up to this size are one block. [G]
@@ -24,8 +24,6 @@ _ONE_BLOCK = 64
 # Blocks are unrolled; above this number they get larger. [G]
 _MOST_BLOCKS = 16
 _LEAST_BLOCK = 32
-# Triangles up to this size are inverted in one, larger ones by blocks. [G]
-_DOUBLED = 16
 
 
 # Element types for computation; others are converted to f32.
@@ -115,6 +113,49 @@ def adjoint(e: Emitter, matrix: Value) -> Value:
   return transpose(e, conjugate(e, matrix))
 
 
+def stacked(e: Emitter, matrix: Value) -> Value:
+  """Complex matrices [..., m, n] as real ones [..., 2 m, n], the real parts
+  above the imaginary ones; real ones unchanged. Products of matrices in this
+  form take fewer steps: those with `embedded` ones are in it again."""
+  if matrix.dtype not in COMPLEX:
+    return matrix
+  parts = [e.real(matrix), e.imag(matrix)]
+  return e.concatenate(parts, len(matrix.shape) - 2)
+
+
+def unstacked(e: Emitter, stack: Value, dtype: DType) -> Value:
+  """The matrices of this type that `stacked` has made such ones of."""
+  return e.complex(*halves(e, stack)) if dtype in COMPLEX else stack
+
+
+def halves(e: Emitter, stack: Value) -> tuple[Value, Value]:
+  """The first and the second half of the rows."""
+  m, axis = stack.shape[-2], len(stack.shape) - 2
+  return (
+    e.slice_in_dim(stack, 0, m // 2, axis),
+    e.slice_in_dim(stack, m // 2, m, axis),
+  )
+
+
+def embedded(e: Emitter, stack: Value, dtype: DType) -> Value:
+  """The real representation [[x, -y], [y, x]] of stacked matrices x + i y of
+  this type; its transpose is that of the adjoint."""
+  if dtype not in COMPLEX:
+    return stack
+  rank = len(stack.shape) - 2
+  x, y = halves(e, stack)
+  turned = e.concatenate([e.negate(y), x], rank)
+  return e.concatenate([stack, turned], rank + 1)
+
+
+def stacked_adjoint(e: Emitter, stack: Value, dtype: DType) -> Value:
+  """The adjoint of stacked matrices of this type."""
+  if dtype not in COMPLEX:
+    return transpose(e, stack)
+  x, y = (transpose(e, v) for v in halves(e, stack))
+  return e.concatenate([x, e.negate(y)], len(stack.shape) - 2)
+
+
 def part(
   e: Emitter, matrix: Value, rows: tuple[int, int], columns: tuple[int, int]
 ) -> Value:
@@ -155,12 +196,16 @@ def identity(e: Emitter, shape: Shape, dtype: DType) -> Value:
   return e.convert(e.compare(r, c, "EQ"), dtype)
 
 
-def scaled(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+def scaled(
+  e: Emitter, matrix: Value, largest: Value | None = None
+) -> tuple[Value, Value]:
   """The matrices divided by powers of two, so that squares do not overflow, and
-  these powers [..., 1, 1]."""
+  these powers [..., 1, 1]; `largest` [...] is the largest size of an element,
+  if the caller has it."""
   *batch, m, n = matrix.shape
   rank = len(batch)
-  largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
+  if largest is None:
+    largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
   bits = 11 if largest.dtype is DType.F64 else 8
   # At least the smallest normal number, whose reciprocal is finite.
   least = float(np.finfo(NUMPY[largest.dtype]).tiny)
@@ -192,16 +237,19 @@ def lower_inverse(e: Emitter, lower: Value, unit: bool = False) -> Value:
   """
   n = lower.shape[-1]
   kind = FactorKind.UNIT_INVERSE if unit else FactorKind.INVERSE
-  found = factors(e, kind, lower)
+  found = factorise.factors(e, kind, lower)
   if found is not None:
     return found[0]
   if lower.dtype in COMPLEX:
     return _complex_inverse(e, lower, unit)
-  if n <= _DOUBLED:
+  if n <= factorise.DOUBLED:
     return _doubled_inverse(e, lower, unit)
   rank = len(lower.shape) - 2
+  most = factorise.DOUBLED
+  if n > 2 * most:  # one tile or a few make blocks of twice the size, too
+    most *= 2
   count = 1
-  while n > _DOUBLED * count:
+  while n > most * count:
     count *= 2
   size = -(-n // count)
   extra = size * count - n

@@ -70,15 +70,15 @@ def singular_values(e: Emitter, matrix: Value) -> Value | None:
   if found is None:
     return None
   square = _matrices.part(e, found[0], (0, n), (0, n))
-  main, beside = diagonal(e, square, 0, n), diagonal(e, square, 1, n - 1)
-  return _scaled_back(e, bidiagonal_values(e, main, beside), scale)
+  return _scaled_back(e, bidiagonal_values(e, square), scale)
 
 
-def bidiagonal_values(e: Emitter, main: Value, beside: Value) -> Value:
-  """The descending singular values [..., n] of bidiagonal matrices, given
-  diagonals [..., n] and off-diagonals [..., n - 1] without large elements."""
-  *batch, n = main.shape
+def bidiagonal_values(e: Emitter, matrix: Value) -> Value:
+  """The descending singular values [..., n] of upper bidiagonal matrices
+  without large elements."""
+  *batch, n, _ = matrix.shape
   rank = len(batch)
+  main, beside = (diagonal(e, matrix, k, n - k) for k in (0, 1))
   main = e.reshape(main, (*batch, n, 1))
   beside = e.pad(beside, 0, [0] * (rank + 1), [0] * rank + [1])
   beside = e.reshape(beside, (*batch, n, 1))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 
+from jaxlib.ipu.codelets._factor_cycles import COMPLEX_KINDS, INVERSES
 from jaxlib.ipu.codelets.factorise import FactoriseHints, results
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
-from jaxlib.ipu.layout import Factor, Layout, grid
+from jaxlib.ipu.layout import Factor, Layout, grid, project
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.plan import factoring
@@ -30,7 +31,8 @@ FACTORISE = "ipu.factorise"
 # of a tile. For f64, whose arithmetic is emulated, times _SOFT. Fitted to
 # programs in which nothing fits a tile; tests/ipu/test_fitted_prices.py
 # recomputes them [D]. Nothing loops over BIDIAGONAL, which rotations replace:
-# it counts as two reflectors for each column [G].
+# it counts as two reflectors for each column [G]. Loops over complex matrices
+# reflect twice for each column of a COMPLEX_BIDIAGONAL.
 _ITERATION = {
   FactorKind.CHOLESKY: (3400, 0, 16),
   FactorKind.LU: (8500, 12, 33),
@@ -38,13 +40,19 @@ _ITERATION = {
   FactorKind.HESSENBERG: (8500, 12, 16),
   FactorKind.TRIDIAGONAL: (7500, 12, 7),
   FactorKind.BIDIAGONAL: (17000, 12, 16),
+  FactorKind.COMPLEX_TRIDIAGONAL: (9000, 12, 9),
+  FactorKind.COMPLEX_BIDIAGONAL: (15000, 20, 18),
 }
 # Of triangular inverses, which take no loop: for each doubling of the size of
 # what is inverted, and for each element of a tile [D].
 _DOUBLING = 3500, 50
+# Triangles up to this size are inverted in one, larger ones by blocks. [G]
+DOUBLED = 16
 _SOFT = 3
 # A panel's products with the rest of the matrix, and their exchange [D].
 _UPDATE = 13000
+# The product of 8 reflectors, and less than that of more [D].
+_PRODUCT = 6000
 # Widths of panels to try; the maximum number of unrolled panels; and how much
 # longer than the best fewer panels may take, since each adds steps [G].
 _WIDTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -53,6 +61,8 @@ _MOST_PANELS = 16
 # faster if an iteration works on no more columns than this [G].
 _WIDEST_SOFT = 64
 _NEARLY = 1.2
+# The same of an inverse that would be made by blocks [G].
+_NEARLY_BLOCKS = 1.12
 
 
 def factors(e: Emitter, kind: FactorKind, matrix: Value) -> list[Value] | None:
@@ -82,9 +92,11 @@ def _planned(
     return None
   count = math.prod(batch)
   found = factoring.plan(e.machine, kind, count, m, n, dtype)
-  if found is None or found.cycles >= _loop_cycles(e, kind, shape, dtype):
+  if found is None:
     return None
-  return found
+  nearly = _NEARLY_BLOCKS if kind in INVERSES and n > DOUBLED else 1.0
+  most = nearly * _loop_cycles(e, kind, shape, dtype)
+  return found if found.cycles < most else None
 
 
 def _loop_cycles(
@@ -93,11 +105,26 @@ def _loop_cycles(
   *_, m, n = shape
   soft = _SOFT if dtype is DType.F64 else 1
   share = math.prod(shape) / e.machine.num_tiles
-  if kind in (FactorKind.INVERSE, FactorKind.UNIT_INVERSE):
+  if kind is FactorKind.ORTHONORMAL:
+    found = _planned(e, FactorKind.QR, shape, dtype)
+    reflectors = _loop_cycles(e, FactorKind.QR, shape, dtype)
+    return (reflectors if found is None else found.cycles) + soft * _PRODUCT
+  if kind in INVERSES:
     doubling, element = _DOUBLING
-    return soft * (doubling * math.ceil(math.log2(n)) + element * share)
+    doublings, blocks = math.ceil(math.log2(n)), 0.0
+    if n > DOUBLED:
+      doublings = math.ceil(math.log2(n / DOUBLED))
+      size = -(-n >> doublings)
+      inner = (*shape[:-2], 1 << doublings, size, size)
+      found = _planned(e, kind, inner, dtype)
+      if found is None:
+        blocks = _loop_cycles(e, kind, inner, dtype)
+      else:
+        blocks = found.cycles
+    return blocks + soft * (doubling * doublings + element * share)
   least, row, element = _ITERATION[kind]
-  return soft * min(m, n) * (least + row * m + element * share)
+  columns = n // 2 if kind in COMPLEX_KINDS else min(m, n)
+  return soft * columns * (least + row * m + element * share)
 
 
 def panel_width(
@@ -146,7 +173,13 @@ def _lower(builder: Builder, node: Node) -> None:
   teams, parts = found.teams, found.parts
   each = -(-count // teams)
   layout = grid(view.shape, (teams, parts, 1))
-  builder.used.shares_rows |= parts > 1
+  operand = Operand(view, (0, 1), layout)
+  if parts > 1 and kind in INVERSES:  # each tile has all of the matrix
+    whole = (count, m, m, n)
+    split = project(grid(whole, (teams, parts, 1, 1)), whole, (0, 2, 3))
+    operand = Operand(view, (0, -1), split)
+  else:
+    builder.used.shares_rows |= parts > 1
   # Results that are not matrices are on the first tile of each team.
   spread = Factor(count, each, parts if count > each else 0)
   written = [Written(builder.result(node, layout), (0, 1))]
@@ -158,7 +191,7 @@ def _lower(builder: Builder, node: Node) -> None:
     schema.Factorise(kind, m, n),
     (count, m),
     grid((count, m), (teams, parts)),
-    [Operand(view, (0, 1), layout)],
+    [operand],
     written,
     epilogue=factoring.epilogue(
       target,

@@ -110,10 +110,15 @@ def tridiagonal(e: Emitter, matrix: Value) -> Value:
   real; squares of their elements must not overflow.
 
   Given [A, X] along the rows, A Hermitian, the result is [Q^H A Q, X Q]:
-  reflectors are accumulated as they are found.
+  reflectors are accumulated as they are found. What is above the diagonal of
+  the first rows is unspecified.
   """
   *batch, m, n = matrix.shape
   rank, shape, tall = len(batch), matrix.shape, (*batch, m, 1)
+  beside = e.concatenate([e.real(matrix), e.imag(matrix)], rank + 1)
+  found = factors(e, FactorKind.COMPLEX_TRIDIAGONAL, beside)
+  if found is not None:
+    return _complex(e, found[0], (0, m))
   place = e.iota(I32, tall, rank)
 
   def step(j: Value, planes: Value) -> list[Value]:
@@ -138,12 +143,56 @@ def tridiagonal(e: Emitter, matrix: Value) -> Value:
   return _pair(e, e.fori_loop(n - 1, [_planes(e, matrix)], step)[0])
 
 
-def bidiagonal(e: Emitter, matrix: Value, n: int) -> Value:
+def bidiagonal(
+  e: Emitter, a: Value, sides: tuple[Value, Value] | None = None
+) -> tuple[Value, Value, Value]:
+  """B of A = Q B P^H, real and upper bidiagonal, for square complex matrices
+  whose elements' squares do not overflow; and X Q and Y P, given `sides` X and
+  Y, which are real and as large as A. Without, these two are unspecified.
+
+  Reflectors are accumulated as they are found.
+  """
+  *batch, n, _ = a.shape
+  rank = len(batch)
+  planes = [e.real(a), e.imag(a)]
+  if sides is not None:
+    left, right = sides
+    planes[0] = e.concatenate([planes[0], right, left], rank)
+    high = [*[0] * rank, 2 * n, 0]
+    planes[1] = e.pad(planes[1], 0, [0] * len(high), high)
+  beside = e.concatenate(planes, rank + 1)
+  found = factors(e, FactorKind.COMPLEX_BIDIAGONAL, beside)
+  if found is not None:
+    (whole,) = found
+    b = _matrices.part(e, whole, (0, n), (0, n))
+    if sides is None:
+      return b, b, b
+    q, p = (_complex(e, whole, (k * n, (k + 1) * n)) for k in (2, 1))
+    return b, q, p
+  if sides is not None:
+    left, right = (e.convert(x, a.dtype) for x in sides)
+    zero = e.constant(0, a.dtype, a.shape)
+    rows = ((a, _matrices.transpose(e, left)), (right, zero))
+    a = e.concatenate([e.concatenate(r, rank + 1) for r in rows], rank)
+  whole = _bidiagonal(e, a, n)
+  b = e.real(_matrices.part(e, whole, (0, n), (0, n)))
+  b = _matrices.transpose(e, b)
+  r, c = _matrices.rows_columns(e, b.shape)
+  upper = e.or_(e.compare(c, r, "EQ"), e.compare(c, e.add(r, 1), "EQ"))
+  b = e.select(upper, b, 0)  # others are only small
+  if sides is None:
+    return b, b, b
+  q = _matrices.part(e, whole, (n, 2 * n), (0, n))
+  p = _matrices.part(e, whole, (0, n), (n, 2 * n))
+  return b, q, adjoint(e, p)
+
+
+def _bidiagonal(e: Emitter, matrix: Value, n: int) -> Value:
   """Makes the first n rows and columns of complex matrices [..., m, m] upper
-  bidiagonal, and real; squares of their elements must not overflow.
+  bidiagonal, and real, by a loop.
 
   Given [[A, X], [Y, 0]], the result is the adjoint of [[Q^H A P, Q^H X],
-  [Y P, 0]]: reflectors are accumulated as they are found.
+  [Y P, 0]].
   """
   *batch, m, _ = matrix.shape
   shape, tall = matrix.shape, (*batch, m, 1)
@@ -161,6 +210,13 @@ def bidiagonal(e: Emitter, matrix: Value, n: int) -> Value:
     return [_planes(e, adjoint(e, a))]
 
   return _pair(e, e.fori_loop(2 * n - 1, [_planes(e, matrix)], step)[0])
+
+
+def _complex(e: Emitter, beside: Value, rows: tuple[int, int]) -> Value:
+  """Rows [from, to) of matrices with both parts beside each other."""
+  n = beside.shape[-1] // 2
+  parts = (_matrices.part(e, beside, rows, (k, k + n)) for k in (0, n))
+  return e.complex(*parts)
 
 
 def _reflector(

@@ -83,6 +83,56 @@ def reflected(e: Emitter, a: Value) -> tuple[Value, Value]:
   return a, e.reshape(taus, (*batch, k))
 
 
+def orthonormal(e: Emitter, a: Value, signs: bool = True) -> Value:
+  """Q of A = Q R, [..., n, n], for square matrices whose squares do not
+  overflow; the diagonal of R is nonnegative if `signs`."""
+  n = a.shape[-1]
+  found = factors(e, FactorKind.ORTHONORMAL, a)
+  if found is not None:
+    return found[0]
+  otherwise = _matrices.block_size(n)
+  size = panel_width(e, FactorKind.QR, a.shape, a.dtype, otherwise)
+  if size < n and not _looped(n, size):
+    q, diagonal = _by_panels(e, a, size)
+  else:
+    packed, tau = reflected(e, a)
+    q = product(e, packed, tau)
+    diagonal = _matrices.diagonal(e, part(e, packed, (0, n), (0, n)), 0, n)
+  if not signs:
+    return q
+  diagonal = e.real(diagonal)
+  one = e.constant(1, diagonal.dtype, ())
+  negative = e.compare(diagonal, 0, "LT")
+  sign = e.select(negative, e.constant(-1, one.dtype, ()), 1)
+  sign = e.reshape(sign, (*a.shape[:-2], 1, n))
+  return _matrices.scale(e, q, broadcast(e, sign, q.shape))
+
+
+def _by_panels(e: Emitter, a: Value, size: int) -> tuple[Value, Value]:
+  """Q and the diagonal of R, of square A = Q R, by panels of `size` columns.
+
+  Their reflectors also turn an identity beside A, a panel's rows of which are
+  then those of Q^H: this takes fewer steps than a product of reflectors.
+  """
+  n, rank = a.shape[-1], len(a.shape) - 2
+  unit = _matrices.identity(e, a.shape, a.dtype)
+  rest = e.concatenate([a, unit], rank + 1)
+  rows, diagonals = [], []
+  for begin in range(0, n, size):
+    left, b = n - begin, min(size, n - begin)
+    panel, tau = _panel(e, part(e, rest, (0, left), (0, b)))
+    rest = part(e, rest, (0, left), (b, left + n))
+    v, factor, v_rest = _reflectors(e, panel, tau, rest)
+    inner = e.matmul(_matrices.conjugate(e, factor), v_rest)
+    rest = e.subtract(rest, e.matmul(v, inner))
+    rows.append(part(e, rest, (0, b), (left - b, left - b + n)))
+    rest = part(e, rest, (b, left), (0, left - b + n))
+    head = part(e, panel, (0, b), (0, b))
+    diagonals.append(_matrices.diagonal(e, head, 0, b))
+  q = _matrices.adjoint(e, e.concatenate(rows, rank))
+  return q, e.concatenate(diagonals, rank)
+
+
 def _panels(e: Emitter, a: Value, size: int) -> tuple[Value, Value]:
   """The packed matrix [..., m, n], m, n > 0, and tau [..., 1, min(m, n)], by
   panels of `size` columns.

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
-from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.ops import (
   _jacobi,
@@ -96,11 +96,12 @@ def factorise(
   takes its place, unless there are many small ones.
   """
   *batch, m, n = matrix.shape
-  a, scale = _matrices.scaled(e, matrix)
+  row_order, order, graded, largest = _orders(e, matrix)
+  a, scale = _matrices.scaled(e, matrix, largest)
   scale = e.reshape(scale, (*batch, 1))
-  a, row_order, rows_graded = _longest_first(e, a)
-  turned, order, graded = _longest_first(e, _matrices.transpose(e, a))
-  a, graded = _matrices.transpose(e, turned), e.or_(graded, rows_graded)
+  a = _jacobi.moved_rows(e, a, row_order)
+  a = _jacobi.moved_rows(e, _matrices.transpose(e, a), order)
+  a = _matrices.transpose(e, a)
   bidiagonal = a.dtype in COMPLEX and n > 1
   if bidiagonal and vectors:
     bidiagonal = _spectral.suits(e, part(e, a, (0, n), (0, n)), _SWEEPS_LEFT)
@@ -110,9 +111,8 @@ def factorise(
   values: Value | None
   if bidiagonal:
     orders = (row_order if reflectors is None else None, order)
-    main, beside, sides = _bidiagonal(e, a, orders if vectors else None)
-    values = None if vectors else bisection.bidiagonal_values(e, main, beside)
-    a = _upper(e, main, beside)
+    a, sides = _bidiagonal(e, a, orders if vectors else None)
+    values = None if vectors else bisection.bidiagonal_values(e, a)
   else:
     values = None if vectors else bisection.singular_values(e, a)
   if values is None:
@@ -121,10 +121,10 @@ def factorise(
   if not vectors:
     return values, matrix, matrix
   if sides is None:
-    vt = adjoint(e, _reordered(e, v, order))
+    v = _reordered(e, v, order)
   else:
-    u, v = (e.convert(x, matrix.dtype) for x in (u, v))
-    u, vt = e.matmul(sides[0], u), e.matmul(adjoint(e, v), sides[1])
+    u, v = (e.matmul(x, e.convert(y, x.dtype)) for x, y in zip(sides, (u, v)))
+  vt = adjoint(e, v)
   if reflectors is not None:
     if m > n:
       rest = _matrices.identity(e, (*batch, m, m if full else n), u.dtype)
@@ -146,48 +146,22 @@ def _triangular(e: Emitter, a: Value) -> tuple[tuple[Value, Value], Value]:
 
 def _bidiagonal(
   e: Emitter, a: Value, orders: tuple[Value | None, Value] | None
-) -> tuple[Value, Value, tuple[Value, Value] | None]:
-  """The diagonals of a real bidiagonal B, and Q and P^H, for square complex
-  matrices Q B P^H.
+) -> tuple[Value, tuple[Value, Value] | None]:
+  """A real bidiagonal B, and Q and P, for square complex matrices Q B P^H.
 
-  Given `orders`, rows of Q and columns of P^H are moved back from these places
-  [..., n], as by `_reordered`; None for a side that stays. Without, there is
-  neither Q nor P.
+  Given `orders`, rows of Q and P are moved back from these places [..., n], as
+  by `_reordered`; None for a side that stays. Without, there is neither.
   """
-  *batch, n, _ = a.shape
-  rank = len(batch)
   # Squares of small elements do not underflow if large ones are near overflow.
   dtype = PLANE[a.dtype]
   large = bisection.LARGE[dtype]
   a = _matrices.scale(e, a, e.constant(large, dtype, a.shape))
+  sides = None
   if orders is not None:
-    rows_back, columns_back = (_permutation(e, p, a) for p in orders)
-    zero = e.constant(0, a.dtype, a.shape)
-    rows = ((a, _matrices.transpose(e, rows_back)), (columns_back, zero))
-    a = e.concatenate([e.concatenate(r, rank + 1) for r in rows], rank)
-  a = hessenberg.bidiagonal(e, a, n)
-  b = _matrices.transpose(e, part(e, a, (0, n), (0, n)))
-  main, beside = (
-    e.multiply(e.real(_matrices.diagonal(e, b, k, n - k)), 1 / large)
-    for k in (0, 1)
-  )
-  if orders is None:
-    return main, beside, None
-  left = part(e, a, (n, 2 * n), (0, n))
-  return main, beside, (left, part(e, a, (0, n), (n, 2 * n)))
-
-
-def _upper(e: Emitter, main: Value, beside: Value) -> Value:
-  """The matrices [..., n, n] of these diagonals."""
-  *batch, n = main.shape
-  shape = (*batch, n, n)
-  beside = e.pad(beside, 0, [0] * len(main.shape), [0] * len(batch) + [1])
-  main, beside = (
-    broadcast(e, e.reshape(v, (*batch, n, 1)), shape) for v in (main, beside)
-  )
-  r, c = _matrices.rows_columns(e, shape)
-  upper = e.select(e.compare(c, e.add(r, 1), "EQ"), beside, 0)
-  return e.select(e.compare(c, r, "EQ"), main, upper)
+    left, right = (_permutation(e, p, a.shape, dtype) for p in orders)
+    sides = left, right
+  b, q, p = hessenberg.bidiagonal(e, a, sides)
+  return e.multiply(b, 1 / large), None if orders is None else (q, p)
 
 
 def _of_square(
@@ -208,7 +182,8 @@ def _of_square(
   v = part(e, rows, (0, n), (0, n))
   v = adjoint(e, _matrices.scale(e, v, broadcast(e, inverse, v.shape)))
   u = adjoint(e, part(e, rows, (0, n), (n, 2 * n)))
-  return e.reshape(s, (*batch, n)), u, _directions(e, v)
+  # Columns of length 0 become vectors orthogonal to the others.
+  return e.reshape(s, (*batch, n)), u, householder.orthonormal(e, v)
 
 
 def _orthogonal(
@@ -225,11 +200,11 @@ def _orthogonal(
   graded = e.or_(graded, _jacobi.diagonal(e, r))
   graded = broadcast(e, e.reshape(graded, (*batch, 1, 1)), r.shape)
   products = e.matmul(r, adjoint(e, r))
-  vectors, _ = _spectral.eigenvectors(e, products, bidiagonal)
+  vectors, values = _spectral.eigenvectors(e, products, bidiagonal)
   turns = adjoint(e, e.select(graded, unit, vectors))
   rows = e.matmul(turns, r)
   return e.case(
-    _skew(e, rows, graded),
+    _skew(e, rows, e.slice_in_dim(values, n - 1, n, len(batch)), graded),
     [lambda: [rows, turns], lambda: _rotated(e, rows, turns, rare=True)],
   )
 
@@ -262,16 +237,29 @@ def _lengths(e: Emitter, rows: Value) -> Value:
   return e.multiply(e.sqrt(total), unit)
 
 
-def _longest_first(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
-  """The matrices with their longest rows first, the place of each row, and
-  whether the lengths of rows other than 0 differ much [...]."""
-  rank = len(matrix.shape) - 2
-  length = e.reduce(e.abs(matrix), 0, (rank + 1,), "maximum")
+def _orders(e: Emitter, a: Value) -> tuple[Value, Value, Value, Value]:
+  """The place of each row [..., m] and of each column [..., n] if the longest
+  come first; whether the lengths of rows or of columns, other than 0, differ
+  much; and the largest size of an element [...]."""
+  *batch, m, n = a.shape
+  rank, size = len(batch), e.abs(a)
+  rows, columns = (e.reduce(size, 0, (d,), "maximum") for d in (rank + 1, rank))
+  largest = e.reduce(columns, 0, (rank,), "maximum")
+  lengths = [e.reshape(x, (*batch, 1, x.shape[-1])) for x in (rows, columns)]
+  if m == n:  # both at once take fewer steps
+    lengths = [e.concatenate(lengths, rank)]
   # Equal keys for rows that are not finite: none may be lost.
-  length = e.select(e.is_finite(length), length, np.inf)
-  place = _jacobi.places(e, length, descending=True)
-  moved = _jacobi.moved_rows(e, matrix, place)
-  return moved, place, _jacobi.graded(e, length)
+  lengths = [e.select(e.is_finite(x), x, np.inf) for x in lengths]
+  places = [_jacobi.places(e, x, descending=True) for x in lengths]
+  graded = [_jacobi.graded(e, x) for x in lengths]
+  if m == n:
+    places = [e.slice_in_dim(places[0], k, k + 1, rank) for k in (0, 1)]
+    graded = [e.slice_in_dim(graded[0], k, k + 1, rank) for k in (0, 1)]
+  down, across = (
+    e.reshape(x, (*batch, k)) for x, k in zip(places, (m, n), strict=True)
+  )
+  some = e.or_(*(e.reshape(x, batch) for x in graded))
+  return down, across, some, largest
 
 
 def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
@@ -284,14 +272,15 @@ def _reordered(e: Emitter, rows: Value, place: Value) -> Value:
   return _jacobi.moved_rows(e, rows, e.reshape(origin, place.shape))
 
 
-def _permutation(e: Emitter, place: Value | None, like: Value) -> Value:
+def _permutation(
+  e: Emitter, place: Value | None, shape: Shape, dtype: DType
+) -> Value:
   """The matrices that move rows back from their places [..., n]; None for the
   identity."""
-  rows, columns = _matrices.rows_columns(e, like.shape)
+  rows, columns = _matrices.rows_columns(e, shape)
   if place is not None:
-    column = e.reshape(place, (*place.shape, 1))
-    rows = broadcast(e, column, like.shape)
-  return e.convert(e.compare(rows, columns, "EQ"), like.dtype)
+    rows = broadcast(e, e.reshape(place, (*place.shape, 1)), shape)
+  return e.convert(e.compare(rows, columns, "EQ"), dtype)
 
 
 def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
@@ -309,14 +298,14 @@ def _equilibrated(e: Emitter, matrix: Value) -> tuple[Value, Value]:
   return _matrices.scale(e, matrix, inverse), power
 
 
-def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
-  """1 if products of rows [..., n, n] exceed rounding, or a matrix is graded
-  [..., n, n], else 0."""
+def _skew(e: Emitter, rows: Value, square: Value, graded: Value) -> Value:
+  """1 if products of rows [..., n, n], of which the longest has this `square`
+  [..., 1], exceed rounding, or a matrix is graded [..., n, n], else 0."""
   *batch, n, _ = rows.shape
-  rank, shape = len(batch), rows.shape
+  shape = rows.shape
   gram = e.abs(e.matmul(rows, adjoint(e, rows)))
   norm = e.sqrt(_matrices.diagonal(e, gram, 0, n))
-  most = e.reduce(norm, 0, (rank,), "maximum")
+  most = e.sqrt(e.maximum(square, 0))
   longer = e.maximum(
     broadcast(e, e.reshape(norm, (*batch, n, 1)), shape),
     broadcast(e, e.reshape(norm, (*batch, 1, n)), shape),
@@ -330,23 +319,6 @@ def _skew(e: Emitter, rows: Value, graded: Value) -> Value:
   r, c = _matrices.rows_columns(e, shape)
   skew = e.and_(skew, e.compare(r, c, "NE"))
   return _jacobi.largest(e, e.convert(skew, DType.I32))
-
-
-def _directions(e: Emitter, columns: Value) -> Value:
-  """Columns [..., m, n] of length 1, orthogonal up to rounding, made
-  orthonormal in their order. Those of length 0 become arbitrary vectors
-  orthogonal to the others."""
-  *batch, _, n = columns.shape
-  packed, tau = householder.reflected(e, columns)
-  q = householder.product(e, packed, tau)
-  r = part(e, packed, (0, n), (0, n))
-  diagonal = e.real(_matrices.diagonal(e, r, 0, n))
-  one = e.constant(1, diagonal.dtype, ())
-  sign = e.select(
-    e.compare(diagonal, 0, "LT"), e.constant(-1, one.dtype, ()), 1
-  )
-  sign = e.reshape(sign, (*batch, 1, n))
-  return _matrices.scale(e, q, broadcast(e, sign, q.shape))
 
 
 define(

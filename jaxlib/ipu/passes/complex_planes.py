@@ -76,7 +76,10 @@ def handles(node: Node) -> bool:
 
 
 def _is_complex(node: Node) -> bool:
-  return any(v.dtype in COMPLEX for v in (*node.inputs, *node.results))
+  for v in (*node.inputs, *node.results):
+    if v.dtype in COMPLEX:
+      return True
+  return False
 
 
 class _Planes:
@@ -145,7 +148,7 @@ class _Planes:
   def node(self, node: Node) -> Sequence[Parts]:
     """Rewrites a node; returns the parts of each of its results."""
     if not _is_complex(node):
-      return self.flat(node)
+      return self.flat(node) if node.regions else self.real(node)
     if node.op in _SUMS and self._combines(node):
       return self.by_plane(node)
     if node.op in _FLAT:
@@ -166,6 +169,13 @@ class _Planes:
     if rule is None:
       raise unimplemented(f"{node.op} of complex numbers", node.location)
     return [rule(self.emitter, node, inputs)]
+
+  def real(self, node: Node) -> Sequence[Parts]:
+    """The node, which has neither complex numbers nor regions."""
+    new = self.new
+    node.inputs = tuple([new[v][0] for v in node.inputs])
+    self.emitter.nodes.append(node)
+    return [(v,) for v in node.results]
 
   def flat(self, node: Node) -> Sequence[Parts]:
     """The same operation with two operands and results for each complex one."""
@@ -197,12 +207,12 @@ class _Planes:
     """One map for each part, as a map has one result."""
     inputs = [p for v in node.inputs for p in self.new[v]]
     parts: list[Value] = []
+    e, whole = self.emitter, self.region(node.regions[0])
+    types = [(p.shape, p.dtype) for p in whole.parameters]
     for k, part in enumerate(_types(node.results[0])):
-      region = self.region(node.regions[0])
-      region.results = region.results[k : k + 1]
-      parts += self.emitter.node(
-        node.op, inputs, [part], node.attributes, [region]
-      )
+      own = lambda *values, k=k: e.call(whole, values)[k]
+      region = e.region(types, own)
+      parts += e.node(node.op, inputs, [part], node.attributes, [region])
     return tuple(parts)
 
   def by_plane(self, node: Node) -> Sequence[Parts]:

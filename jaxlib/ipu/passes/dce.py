@@ -25,14 +25,14 @@ def _eliminate(graph: Graph, live: set[int]) -> None:
   """Keeps the nodes that `live` needs, and adds their inputs to `live`."""
   kept = []
   for node in reversed(graph.nodes):
-    if not (any(id(v) in live for v in node.results) or has_effect(node)):
+    if live.isdisjoint(map(id, node.results)) and not has_effect(node):
       continue
     if node.op in _LOOPS:
       _narrow(node, live)
     for region in node.regions:
-      live.update(id(v) for v in region.results)
+      live.update(map(id, region.results))
       _eliminate(region, live)
-    live.update(id(v) for v in node.inputs)
+    live.update(map(id, node.inputs))
     kept.append(node)
   graph.nodes = kept[::-1]
 

@@ -29,6 +29,8 @@ MOST_OPERANDS = 24
 # `python -m benchmarks --thresholds`; but operands of large nodes would all
 # have to be in SRAM at the same time.
 SMALL = 1024
+# Constants and indices are made in each group that uses them.
+_SOURCES = frozenset({"stablehlo.constant", "stablehlo.iota"})
 _CONTROL_FLOW = frozenset(
   {"stablehlo.while", "stablehlo.case", "stablehlo.if", REPEAT}
 )
@@ -47,15 +49,11 @@ def _is_view(node: Node) -> bool:
   return definition is not None and definition.is_view
 
 
-def _is_source(node: Node) -> bool:
-  """Constants and indices are made in each group that uses them."""
-  return node.op in ("stablehlo.constant", "stablehlo.iota")
-
-
 class _Fuser:
   def __init__(self, graph: Graph) -> None:
     self.graph = graph
     self.index = {id(n): i for i, n in enumerate(graph.nodes)}
+    self.members = {id(n): n for n in graph.nodes if is_elementwise(n)}
     self.users: dict[int, list[Node]] = defaultdict(list)
     self.escapes: set[int] = {id(v) for v in graph.results}
     for node in graph.nodes:
@@ -71,28 +69,29 @@ class _Fuser:
     self.depth = self._depths()
 
   def _note_captures(self, graph: Graph) -> None:
-    self.escapes.update(id(v) for v in graph.results)
+    self.escapes.update(map(id, graph.results))
     for node in graph.nodes:
-      self.escapes.update(id(v) for v in node.inputs)
+      self.escapes.update(map(id, node.inputs))
       for region in node.regions:
         self._note_captures(region)
 
   def _depths(self) -> dict[int, int]:
     depth: dict[int, int] = {}
-    members: list[Node] = []
+    members = self.members
     for node in self.graph.nodes:
       inputs = list(node.inputs)
       for region in node.regions:
         inputs += _captured(region)
-      elementwise = is_elementwise(node)
+      elementwise = id(node) in members
+      shape = node.results[0].shape if elementwise else ()
       deepest = 0
       for value in inputs:
         source = value.node
-        if source is None or id(source) not in depth or _is_source(source):
+        if source is None or id(source) not in depth or source.op in _SOURCES:
           continue
         step = 0
-        if is_elementwise(source):
-          same = elementwise and source.results[0].shape == _shape(node)
+        if id(source) in members:
+          same = elementwise and source.results[0].shape == shape
           step = 0 if same else 1
         elif not _is_view(source) and not elementwise:
           step = 1
@@ -100,9 +99,7 @@ class _Fuser:
       if (before := self.effect_before.get(id(node))) is not None:
         deepest = max(deepest, depth[id(before)] + 1)
       depth[id(node)] = deepest
-      if elementwise:
-        members.append(node)
-    for node in reversed(members):
+    for node in reversed(members.values()):
       self._raise(node, depth)
     return depth
 
@@ -113,7 +110,7 @@ class _Fuser:
       return
     users = self.users[id(value)]
     if users and all(
-      is_elementwise(u) and _shape(u) == value.shape for u in users
+      id(u) in self.members and _shape(u) == value.shape for u in users
     ):
       levels = {depth[id(u)] for u in users}
       if len(levels) == 1:
@@ -178,9 +175,8 @@ class _Fuser:
       return i
 
     by_key: dict[tuple[Shape, int], list[Node]] = defaultdict(list)
-    for node in self.graph.nodes:
-      if is_elementwise(node):
-        by_key[_shape(node), self.depth[id(node)]].append(node)
+    for node in self.members.values():
+      by_key[_shape(node), self.depth[id(node)]].append(node)
     groups: list[list[Node]] = []
     for members in by_key.values():
       for n in members:
@@ -191,7 +187,7 @@ class _Fuser:
         continue
       for n in members:
         for value in (*n.inputs, *n.results):
-          if value.node is not None and _is_source(value.node):
+          if value.node is not None and value.node.op in _SOURCES:
             continue
           other = seen.setdefault(id(value), id(n))
           leader[find(id(n))] = find(other)
@@ -280,7 +276,8 @@ def _reads(nodes: list[Node]) -> set[int]:
     id(v)
     for n in nodes
     for v in n.inputs
-    if v.node is None or (id(v.node) not in inside and not _is_source(v.node))
+    if v.node is None
+    or (id(v.node) not in inside and v.node.op not in _SOURCES)
   }
 
 
@@ -309,7 +306,8 @@ def _cut(group: list[Node]) -> list[list[Node]]:
     operands |= {
       id(v)
       for v in node.inputs
-      if v.node is None or (id(v.node) not in inner and not _is_source(v.node))
+      if v.node is None
+      or (id(v.node) not in inner and v.node.op not in _SOURCES)
     }
     if pieces[-1] and (
       len(pieces[-1]) >= LARGEST_GROUP or len(operands) > MOST_OPERANDS

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -386,8 +387,8 @@ def _figures(cost: schema.Cost) -> list[float]:
 
 def add(a: schema.Cost, b: schema.Cost) -> Sourced:
   """The sum of two costs."""
-  both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
-  return Sourced(*(x + y for x, y in both))
+  both = _figures(sourced(a)), _figures(sourced(b))
+  return Sourced(*map(operator.add, *both))
 
 
 def beyond(a: schema.Cost, b: schema.Cost) -> Sourced:

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxlib.ipu.codelets._factor_cycles import (
   INVERSES,
+  ON_ONE_TILE,
   Factoring,
   copies,
   factoring,
@@ -31,8 +32,19 @@ from jaxlib.ipu.target import Target
 # How much longer a factorisation may take to have less code; and if the program
 # has more than fits [G].
 _LONGER, _MUCH_LONGER = 1.02, 1.1
+# Larger inverses are made by blocks, whose products are faster than the longest
+# rows [D]; and what those of several tiles may take of one's cycles, as the
+# matrix has to be sent to all of them [G].
+_MOST_ROWS, _WORTH_SENDING = 32, 0.75
 # Kinds of which each column needs its row of the matrix from its owner.
-_WITH_ROW = frozenset({FactorKind.LU, FactorKind.QR, FactorKind.BIDIAGONAL})
+_WITH_ROW = frozenset(
+  {
+    FactorKind.LU,
+    FactorKind.QR,
+    FactorKind.BIDIAGONAL,
+    FactorKind.COMPLEX_BIDIAGONAL,
+  }
+)
 
 
 class Teams(NamedTuple):
@@ -60,24 +72,28 @@ def plan(
     each = -(-count // teams)
     # Elements on a tile: its rows of arguments and results, and the buffer for
     # what the other tiles send.
-    room = 2 * each * -(-m // parts) * n + (parts > 1) * (parts + 1) * (n + 2)
+    own = -(-m // parts)
+    room = 2 * each * own * n + (parts > 1) * (parts + 1) * (n + 2)
+    if kind in INVERSES:
+      room = each * (m + own) * n
     if room * SIZE[dtype] > target.bytes_for_products:
       continue
     took = factoring(target, kind, m, n, dtype, parts)
     exchange = epilogue(target, kind, m, n, dtype, parts, 1).cost
     cycles = each * (took.cycles + cost.cycles(exchange))
-    if best is None or cycles < best.cycles:
+    share = _WORTH_SENDING if kind in INVERSES else 1.0
+    if best is None or cycles < share * best.cycles:
       best = Teams(teams, parts, cycles)
   return best
 
 
 def _candidates(target: Target, kind: FactorKind, m: int) -> list[int]:
   """Numbers of tiles per matrix to try: one tile, or so many that each worker
-  has one row, two, four and so on. An inverse, whose columns are independent,
-  is made on one tile."""
-  found = {1}
-  own = target.num_workers
-  while own < m and kind not in INVERSES:
+  has one row, two, four and so on."""
+  found, own = {1}, target.num_workers
+  if kind in ON_ONE_TILE and (kind not in INVERSES or m > _MOST_ROWS):
+    return [1]
+  while own < m:
     parts = -(-m // own)
     if parts <= target.num_tiles:
       found.add(parts)

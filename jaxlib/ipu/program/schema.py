@@ -383,6 +383,10 @@ class FactorKind(enum.IntEnum):
 
   Reflectors I - tau v v^T are packed as in LAPACK: v is 1 in its first row, and
   the rest is stored in the column that it made zero.
+
+  Complex matrices of n columns have 2 n here: the real parts, then the
+  imaginary ones. Their reduced forms are real, and zero elsewhere. Reflectors
+  are not stored, but applied to further rows X and Y of the matrix.
   """
 
   CHOLESKY = 0  # L of A = L L^T; NaN in all of the triangle if there is none
@@ -393,6 +397,11 @@ class FactorKind(enum.IntEnum):
   HESSENBERG = 5  # Q^T A Q and below it the reflectors of Q; tau [n - 1]
   TRIDIAGONAL = 6  # the same of a symmetric matrix, zero above the diagonal
   BIDIAGONAL = 7  # Q^T A P, zero but on the diagonal and right of it; m >= n
+  COMPLEX_TRIDIAGONAL = (
+    8  # [Q^H A Q; X Q], A Hermitian, zero above the diagonal
+  )
+  COMPLEX_BIDIAGONAL = 9  # [Q^H A P; X P; Y Q] of square A, as many rows X as Y
+  ORTHONORMAL = 10  # Q of A = Q R, R with a nonnegative diagonal; m >= n
 
 
 @record
@@ -404,7 +413,7 @@ class Factorise(Facts):
   same shape; further results [count, ...] depend on the kind. Dimensions other
   than the first two are not in the iteration space: a vertex takes them whole.
   Where the partition cuts rows, the tiles that share a matrix exchange words
-  for each column.
+  for each column. An inverse may instead read the matrix whole, not by rows.
   """
 
   kind: U8

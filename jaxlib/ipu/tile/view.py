@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,8 +49,8 @@ class View(NamedTuple):
   def transpose(self, permutation: Sequence[int]) -> View:
     """Dimension d of the result is dimension permutation[d] of this."""
     return self._replace(
-      shape=tuple(self.shape[p] for p in permutation),
-      strides=tuple(self.strides[p] for p in permutation),
+      shape=tuple([self.shape[p] for p in permutation]),
+      strides=tuple([self.strides[p] for p in permutation]),
     )
 
   def slice(
@@ -57,12 +58,12 @@ class View(NamedTuple):
   ) -> View:
     """StableHLO's slice."""
     shape = tuple(
-      max(0, -(-(l - b) // s)) for b, l, s in zip(starts, limits, steps)
+      [max(0, -(-(l - b) // s)) for b, l, s in zip(starts, limits, steps)]
     )
     offset = self.offset
     if math.prod(shape):
-      offset += sum(b * t for b, t in zip(starts, self.strides))
-    strides = tuple(s * t for s, t in zip(steps, self.strides))
+      offset += sum(map(operator.mul, starts, self.strides))
+    strides = tuple(map(operator.mul, steps, self.strides))
     return self._replace(shape=shape, offset=offset, strides=strides)
 
   def reverse(self, dimensions: Sequence[int]) -> View:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxlib.ipu.diagnostics import internal
@@ -30,7 +30,7 @@ from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.copy import Copy
 from jaxlib.ipu.tile.program import TileProgram
-from jaxlib.ipu.tile.step import Step
+from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import regions, walk
 from jaxlib.ipu.tile_passes.schedule import (
   LEAST_GAIN,
@@ -50,24 +50,39 @@ _MOST_PARTS, _FEW_READERS = 8, 8
 
 def run(program: TileProgram) -> None:
   """Divides the copies of all regions that need most SRAM, where that lowers
-  the peak."""
-  for region in regions(program.steps):
-    if not any(_assembles(program, step) for step in region):
-      continue
-    place, tasks = operations(region)
-    if len(tasks) <= 2:
-      continue
-    work = TaskGraph(tasks, program, region)
-    if work.is_chain():
-      continue
+  the peak. Regions of small copies are left out, unless `Choices.divides`."""
+  for region, place, work in _regions(program, program.choices.divides):
     division = Division(program)
     divided = division.divide(work)
     if not divided:
       continue
     best, least = TaskGraph(divided, program, region).ordered()
-    if LEAST_GAIN * least < work.peak([*range(len(tasks))]):
+    if LEAST_GAIN * least < work.peak([*range(len(work.tasks))]):
       region[place] = [s for number in best for s in divided[number].steps]
       division.take(region)
+
+
+def find_divisible(program: TileProgram) -> None:
+  """Sets `Used.divisible` for the regions that `run` leaves out, too."""
+  for _, _, work in _regions(program, every=True):
+    Division(program).divide(work)
+
+
+def _regions(
+  program: TileProgram, every: bool
+) -> Iterator[tuple[Region, slice, TaskGraph]]:
+  """The regions with copies that assemble roots, not only small ones or
+  `every`; where their operations are, and these."""
+  for region in regions(program.steps):
+    copies = [step for step in region if _assembles(program, step)]
+    if not any(every or not _small(program, copy) for copy in copies):
+      continue
+    place, tasks = operations(region)
+    if len(tasks) <= 2:
+      continue
+    work = TaskGraph(tasks, program, region)
+    if not work.is_chain():
+      yield region, place, work
 
 
 def _assembles(program: TileProgram, step: Step) -> bool:
@@ -80,6 +95,13 @@ def _assembles(program: TileProgram, step: Step) -> bool:
     and sum(math.prod(m.shape) for m in step.moves)
     == program.tensors[root].size
   )
+
+
+def _small(program: TileProgram, copy: Step) -> bool:
+  """Whether the root that a copy assembles takes little of a tile."""
+  info = program.tensors[copy.moves[0].destination]
+  share = info.layout.max_elements * SIZE[info.dtype]
+  return share < _LEAST_SHARE * program.target.bytes_per_tile
 
 
 class Division:
@@ -171,12 +193,8 @@ class Division:
       )
       cycles += self._cycles(price, some)
     if not b.choices.divides:
-      info = b.tensors[copy.moves[0].destination]
-      share = info.layout.max_elements * SIZE[info.dtype]
-      if (
-        share < _LEAST_SHARE * b.target.bytes_per_tile
-        or cycles > _MOST_CYCLES * self._cycles(copy.own, kept)
-      ):
+      most = _MOST_CYCLES * self._cycles(copy.own, kept)
+      if _small(b, copy) or cycles > most:
         b.used.divisible = True
         return None
     self._divided.append(copy)
