@@ -18,7 +18,7 @@ from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Value
 from jaxlib.ipu.ops import _matrices
-from jaxlib.ipu.ops._matrices import broadcast
+from jaxlib.ipu.ops._matrices import broadcast, halves
 
 # Sweeps converge quadratically: one that meets nothing larger than this,
 # relative to what it rotates, leaves only rounding errors.
@@ -61,15 +61,6 @@ def rotate(
   up = times(e, e.add(second, times(e, first, h)), s)
   down = times(e, e.subtract(first, times(e, second, h)), s)
   return e.subtract(first, up), e.add(second, down)
-
-
-def halves(e: Emitter, value: Value, dimension: int) -> tuple[Value, Value]:
-  """The first and the second half along a dimension."""
-  half = value.shape[dimension] // 2
-  return (
-    e.slice_in_dim(value, 0, half, dimension),
-    e.slice_in_dim(value, half, 2 * half, dimension),
-  )
 
 
 def move_on(e: Emitter, first: Value, second: Value, dimension: int) -> Value:

@@ -125,15 +125,17 @@ def stacked(e: Emitter, matrix: Value) -> Value:
 
 def unstacked(e: Emitter, stack: Value, dtype: DType) -> Value:
   """The matrices of this type that `stacked` has made such ones of."""
-  return e.complex(*halves(e, stack)) if dtype in COMPLEX else stack
+  if dtype not in COMPLEX:
+    return stack
+  return e.complex(*halves(e, stack, len(stack.shape) - 2))
 
 
-def halves(e: Emitter, stack: Value) -> tuple[Value, Value]:
-  """The first and the second half of the rows."""
-  m, axis = stack.shape[-2], len(stack.shape) - 2
+def halves(e: Emitter, value: Value, dimension: int) -> tuple[Value, Value]:
+  """The first and the second half along a dimension."""
+  half = value.shape[dimension] // 2
   return (
-    e.slice_in_dim(stack, 0, m // 2, axis),
-    e.slice_in_dim(stack, m // 2, m, axis),
+    e.slice_in_dim(value, 0, half, dimension),
+    e.slice_in_dim(value, half, 2 * half, dimension),
   )
 
 
@@ -143,7 +145,7 @@ def embedded(e: Emitter, stack: Value, dtype: DType) -> Value:
   if dtype not in COMPLEX:
     return stack
   rank = len(stack.shape) - 2
-  x, y = halves(e, stack)
+  x, y = halves(e, stack, rank)
   turned = e.concatenate([e.negate(y), x], rank)
   return e.concatenate([stack, turned], rank + 1)
 
@@ -152,8 +154,9 @@ def stacked_adjoint(e: Emitter, stack: Value, dtype: DType) -> Value:
   """The adjoint of stacked matrices of this type."""
   if dtype not in COMPLEX:
     return transpose(e, stack)
-  x, y = (transpose(e, v) for v in halves(e, stack))
-  return e.concatenate([x, e.negate(y)], len(stack.shape) - 2)
+  rank = len(stack.shape) - 2
+  x, y = (transpose(e, v) for v in halves(e, stack, rank))
+  return e.concatenate([x, e.negate(y)], rank)
 
 
 def part(
