@@ -53,6 +53,32 @@ inline void CombineBlock(std::span<const char* const> from, int64_t begin,
   for (int64_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i]);
 }
 
+// A whole block of elements that need no conversion. In vectors, as GCC keeps
+// the sums of the loops above in memory: 8 arrays of 4 MiB took 1.9 ms, and 1.1
+// like this.
+template <typename Op, typename V>
+inline void CombineVectors(std::span<const char* const> from, int64_t at,
+                           char* result) {
+  using Lanes = Vector<V>;
+  constexpr int kCount = kBlockBytes / sizeof(Lanes);
+  Lanes sums[kCount];
+#pragma GCC unroll 8
+  for (int k = 0; k < kCount; ++k) {
+    sums[k] = Load<Lanes>(from[0] + at + k * sizeof(Lanes));
+  }
+  for (const char* const other : from.subspan(1)) {
+#pragma GCC unroll 8
+    for (int k = 0; k < kCount; ++k) {
+      const auto next = Load<Lanes>(other + at + k * sizeof(Lanes));
+      sums[k] = Op::template Apply<V>(sums[k], next);
+    }
+  }
+#pragma GCC unroll 8
+  for (int k = 0; k < kCount; ++k) {
+    Store(result + k * sizeof(Lanes), sums[k]);
+  }
+}
+
 bool AreAligned(std::span<char* const> arrays) {
   return std::all_of(arrays.begin(), arrays.end(), [](const char* array) {
     return reinterpret_cast<uintptr_t>(array) % sizeof(__m256i) == 0;
@@ -72,11 +98,15 @@ void Combine(std::span<const char* const> from, std::span<char* const> to,
              int64_t n, bool streams) {
   constexpr int64_t kBlock = kBlockBytes / sizeof(T);
   streams = streams && AreAligned(to);
-  alignas(__m256i) char block[kBlockBytes];
+  alignas(kVectorBytes) char block[kBlockBytes];
   T* const result = reinterpret_cast<T*>(block);
   int64_t begin = 0;
   for (; begin + kBlock <= n; begin += kBlock) {
-    CombineBlock<T, Op, V>(from, begin, kBlock, result);
+    if constexpr (sizeof(T) >= 4) {
+      CombineVectors<Op, V>(from, begin * sizeof(T), block);
+    } else {
+      CombineBlock<T, Op, V>(from, begin, kBlock, result);
+    }
     for (char* const array : to) {
       char* const at = array + begin * sizeof(T);
       if (streams) {
