@@ -282,6 +282,26 @@ def test_vectors_of_diagonal_matrices_are_exact(ipu, n, dtype):
       np.testing.assert_array_equal(x.conj().T @ x, np.eye(n))
 
 
+@pytest.mark.parametrize("dtype", (np.complex64, np.complex128))
+@pytest.mark.parametrize("count", (1, 3000))
+def test_vectors_of_nearly_diagonal_matrices_are_orthogonal(ipu, count, dtype):
+  """Rotations meet elements that are denormal, as converging ones become: few
+  bits are left of them, but rotations by their phases have to be unitary."""
+  info = np.finfo(dtype)
+  sizes = [info.smallest_subnormal * k for k in (1, 2, 3, 5, 1000)]
+  sizes += [info.tiny, 2 * info.tiny, float(info.tiny) ** 0.5]
+  tiny = np.array(sizes) * (1 + 1j)
+  a = np.zeros((count, len(sizes), 2, 2), dtype)
+  a[..., 0, 0], a[..., 1, 1] = 1, 2
+  a[..., 0, 1], a[..., 1, 0] = tiny, tiny.conj()
+  with jax.enable_x64(dtype is np.complex128):
+    found = util.run_on(ipu, jnp.linalg.eigh, a)[1:]
+    found += util.run_on(ipu, jnp.linalg.svd, a)[::2]
+  for x in found:
+    unit = x @ x.conj().swapaxes(-1, -2)
+    assert np.abs(unit - np.eye(2)).max() <= 4 * info.eps
+
+
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", (jnp.linalg.eigh, jnp.linalg.svd))
 def test_cycles_of_ordinary_matrices_are_the_counted_ones(ipu, f):

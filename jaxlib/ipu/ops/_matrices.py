@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import COMPLEX, NUMPY, DType
+from jaxlib.ipu.dtypes import COMPLEX, NUMPY, PLANE, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Shape, Value
 from jaxlib.ipu.ir.registry import Check
@@ -103,9 +103,20 @@ def scale(e: Emitter, value: Value, factor: Value) -> Value:
 
 def phase(e: Emitter, value: Value) -> Value:
   """value / |value|, 1 for 0: dividing by it makes an element real and
-  positive."""
+  positive.
+
+  Its absolute value is 1, so that a rotation with it loses nothing: that of a
+  denormal number, which converging elements become, would be rounded by up to
+  half of itself.
+  """
+  dtype = PLANE[value.dtype]
+  tiny = float(np.sqrt(np.finfo(NUMPY[dtype]).tiny))  # a power of two
+  size = e.maximum(e.abs(e.real(value)), e.abs(e.imag(value)))
+  large = e.constant(1 / tiny, dtype, value.shape)
+  unit = e.select(e.compare(size, tiny, "LT"), large, 1)
   one = e.constant(1, value.dtype, ())
-  return e.select(e.compare(value, 0, "EQ"), one, e.sign(value))
+  found = e.sign(scale(e, value, unit))
+  return e.select(e.compare(value, 0, "EQ"), one, found)
 
 
 def adjoint(e: Emitter, matrix: Value) -> Value:
