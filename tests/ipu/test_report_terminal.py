@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -93,7 +94,18 @@ def test_errors_of_the_command_line(tmp_path, capsys):
     command_line.main(["nonsense"])
 
 
-def test_colours_in_a_terminal(reports, files):
+@pytest.fixture
+def terminals():
+  """A machine in a folder may have none."""
+  try:
+    ends = os.openpty()
+  except OSError as error:
+    pytest.skip(f"no pseudo-terminal can be opened here: {error}")
+  for end in ends:
+    os.close(end)
+
+
+def test_colours_in_a_terminal(reports, files, terminals):
   rich = pytest.importorskip("rich", reason="rich is not installed")
   assert rich
   code = (
