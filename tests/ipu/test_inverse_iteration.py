@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_kit import Kit
 from program_strategies import TILES
+from test_bisection import exact, spectra
 from test_eigenvalues import check_eigh, symmetric
-from test_factorise import exact, spectra
 
 import jax
 import jax.numpy as jnp

@@ -397,9 +397,7 @@ class FactorKind(enum.IntEnum):
   HESSENBERG = 5  # Q^T A Q and below it the reflectors of Q; tau [n - 1]
   TRIDIAGONAL = 6  # the same of a symmetric matrix, zero above the diagonal
   BIDIAGONAL = 7  # Q^T A P, zero but on the diagonal and right of it; m >= n
-  COMPLEX_TRIDIAGONAL = (
-    8  # [Q^H A Q; X Q], A Hermitian, zero above the diagonal
-  )
+  COMPLEX_TRIDIAGONAL = 8  # [Q^H A Q; X Q], A Hermitian; the lower half alone
   COMPLEX_BIDIAGONAL = 9  # [Q^H A P; X P; Y Q] of square A, as many rows X as Y
   ORTHONORMAL = 10  # Q of A = Q R, R with a nonnegative diagonal; m >= n
 
