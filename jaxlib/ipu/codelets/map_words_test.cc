@@ -100,7 +100,7 @@ class Drawn {
   }
 
   void Check(const Factories& table) {
-    const int64_t n = (bytes_ ? 128 : 64) + Below(60);
+    const int64_t n = 2 + Below(220);
     Data data = NewData(n);
     Run(table, n, data, 0);
     for (int64_t i = 0; i < n; ++i) {

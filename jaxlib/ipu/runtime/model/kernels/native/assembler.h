@@ -55,7 +55,7 @@ struct VectorOp {
 
 // The length of a vector and, with AVX-512, the mask that selects its lanes.
 struct Lanes {
-  int bytes = 64;      // 64, 32 or at most 16
+  int bytes = 64;      // 64 or more, 32, or at most 16
   int mask = 0;        // k1 to k7; 0: all lanes
   bool zero = false;   // zero the unselected lanes instead of keeping them
 };
@@ -197,7 +197,7 @@ class Assembler {
            op.code});
   }
   void Evex(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
-    const int length = lanes.bytes == 64 ? 2 : lanes.bytes == 32 ? 1 : 0;
+    const int length = lanes.bytes >= 64 ? 2 : lanes.bytes == 32 ? 1 : 0;
     Bytes({0x62,
            op.map | !(reg >> 3 & 1) << 7 | !x << 6 | !b << 5 |
                !(reg >> 4 & 1) << 4,

@@ -10,13 +10,20 @@ Lanes ElementAccess::Memory(uint32_t width, bool zero) const {
   const bool masked = tail_ || emit_.lanes() < kShortestVector;
   return emit_.Of(width, masked ? kTailMask : 0, masked && zero);
 }
+VectorOp ElementAccess::LoadLanes() const {
+  return x86::Wide(x86::kLoadNarrow, narrow_ == 2);
+}
 void ElementAccess::LoadNarrow(VectorOp op, int /*bytes*/, int reg,
                                Address at) {
-  body_.Vector(op, Memory(4, true), reg, 0, at);
+  body_.Vector(op, Memory(narrow_, true), reg, 0, at);
 }
 void ElementAccess::StoreNarrow(int bytes, int reg, Address at) {
-  body_.Vector(bytes == 1 ? x86::kCut8 : x86::kCut16, Memory(4, false), reg, 0,
-               at);
+  const VectorOp op = static_cast<int>(narrow_) == bytes
+                          ? x86::Wide(x86::kStoreNarrow, narrow_ == 2)
+                      : narrow_ == 2 ? x86::kCutWord
+                      : bytes == 1   ? x86::kCut8
+                                     : x86::kCut16;
+  body_.Vector(op, Memory(narrow_, false), reg, 0, at);
 }
 void ElementAccess::StoreF16(int reg, Address at) {
   body_.Vector(x86::kToF16, Memory(4, false), reg, 0, at, 0);
@@ -27,6 +34,7 @@ Lanes ElementAccess::Tail(uint32_t width, bool zero) const {
 
 #else
 
+VectorOp ElementAccess::LoadLanes() const { return x86::kLoad; }
 void ElementAccess::LoadNarrow(VectorOp op, int bytes, int reg, Address at) {
   if (emit_.lanes() > 1) {
     return body_.Vector(op, emit_.Of(narrow_), reg, 0, at);
@@ -76,7 +84,7 @@ void ElementAccess::LoadInteger(bool is_signed, int bytes, int reg,
                                 Address at) {
   if (narrow_ <= 2) {
     // A whole lane is loaded as it is; one alone has nothing to extend either.
-    const VectorOp op = bytes == static_cast<int>(narrow_) ? x86::kLoad
+    const VectorOp op = bytes == static_cast<int>(narrow_) ? LoadLanes()
                         : is_signed                        ? x86::kExtendI8Word
                                                            : x86::kExtendU8Word;
     return LoadNarrow(op, bytes, reg, at);

@@ -40,6 +40,8 @@ class ElementAccess {
  private:
   void StoreWhole(uint32_t width, int reg, Address at);
   void StoreBool(int reg, Address at);
+  // Loads narrow lanes as they are.
+  VectorOp LoadLanes() const;
   // reg <- elements of `bytes` in memory, converted by `op`
   void LoadNarrow(VectorOp op, int bytes, int reg, Address at);
   // reg <- integers of `bytes` in memory

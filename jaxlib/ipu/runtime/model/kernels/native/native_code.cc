@@ -31,10 +31,11 @@ constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 // Whether lanes can be masked in memory.
 constexpr bool kHasMasks = IPU_AVX512;
 
-// Runs on fewer elements have wider lanes than they need: what does not fill a
-// vector is computed one by one. Guesses: four vectors.
-constexpr int64_t kFewForWords = 64;
-constexpr int64_t kFewForBytes = 128;
+// Runs on fewer elements have wider lanes than they need. With masks: those for
+// which the wider lanes need no more vectors. Without, what does not fill a
+// vector is computed one by one; guesses: four vectors.
+constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
+constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
 class Compiler {
  public:
@@ -138,17 +139,17 @@ class Compiler {
     a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
     a.And(Gpr::kRcx, emit_.lanes() - 1);
     const size_t no_tail = a.Jump(0x84);
-    a.Bytes({0xba, 1, 0, 0, 0,  // mov edx, 1
-             0xd3, 0xe2,        // shl edx, cl
-             0xff, 0xca});      // dec edx
+    a.Bytes({0xba, 1, 0, 0, 0,    // mov edx, 1
+             0x48, 0xd3, 0xe2,    // shl rdx, cl
+             0x48, 0xff, 0xca});  // dec rdx
     MoveToMask(kTailMask);
     Vector(/*tail=*/true);
     a.Land(no_tail);
   }
 
-  // mask <- edx
+  // mask <- rdx
   void MoveToMask(int mask) {
-    body_.Bytes({0xc5, 0xfb, 0x92, 0xc0 | mask << 3 | 2});  // kmovd
+    body_.Bytes({0xc4, 0xe1, 0xfb, 0x92, 0xc0 | mask << 3 | 2});  // kmovq
   }
 
 #else
@@ -353,7 +354,7 @@ class Compiler {
 
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
                                    int64_t count) {
-  if (kHasWords && count >= kFewForWords) {
+  if (count >= kFewForWords) {
     if (auto ranges = WordRanges(values)) {
       std::vector<uint8_t> code;
       if (count >= kFewForBytes && BytesSuffice(values, *ranges)) {

@@ -72,12 +72,16 @@ constexpr VectorOp kShift16{k0F, k66, 0x71};
 constexpr VectorOp kShift32{k0F, k66, 0x72}, kShift64{k0F, k66, 0x73, true};
 constexpr int kRotate = 1, kLogicalRight = 2, kArithmeticRight = 4, kLeft = 6;
 
-// Results in a mask register (AVX-512).
+// Results in a mask register (AVX-512). Those on narrow lanes take bytes or, if
+// wide, words.
 constexpr VectorOp kCompareSigned{k0F3A, k66, 0x1f};
 constexpr VectorOp kCompareUnsigned{k0F3A, k66, 0x1e};
+constexpr VectorOp kCompareSignedNarrow{k0F3A, k66, 0x3f};
+constexpr VectorOp kCompareUnsignedNarrow{k0F3A, k66, 0x3e};
 constexpr VectorOp kTest{k0F38, k66, 0x27}, kTestNone{k0F38, kF3, 0x27};
+constexpr VectorOp kTestNarrow{k0F38, k66, 0x26};
 // Selects rm where the mask is set and vvvv elsewhere.
-constexpr VectorOp kBlend{k0F38, k66, 0x64};
+constexpr VectorOp kBlend{k0F38, k66, 0x64}, kBlendNarrow{k0F38, k66, 0x66};
 
 // Results in the lanes of a vector (AVX2): all bits or none.
 constexpr VectorOp kEqual{k0F, k66, 0x76}, kEqualWide{k0F38, k66, 0x29};
@@ -90,6 +94,8 @@ constexpr VectorOp kAndNot{k0F, k66, 0xdf};  // ~vvvv & rm
 
 constexpr VectorOp kMove{k0F, k66, 0x6f};
 constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
+// The same in lanes of a byte or, if wide, of a word (AVX-512).
+constexpr VectorOp kLoadNarrow{k0F, kF2, 0x6f}, kStoreNarrow{k0F, kF2, 0x7f};
 // Moves of the lowest 4 or, if wide, 8 bytes; of the byte with a given number.
 constexpr VectorOp kLoadLow{k0F, k66, 0x6e}, kStoreLow{k0F, k66, 0x7e};
 // The first lane, of 8 bytes; of 4, with lanes that an immediate sets to 0.
@@ -97,7 +103,9 @@ constexpr VectorOp kKeepFirstWide{k0F, kF3, 0x7e, true};
 constexpr VectorOp kInsertF{k0F3A, k66, 0x21};
 constexpr VectorOp kStoreByte{k0F3A, k66, 0x14};
 constexpr VectorOp kStoreWord{k0F3A, k66, 0x15};
-constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};  // from a general register
+// From a general register (AVX-512).
+constexpr VectorOp kBroadcast{k0F38, k66, 0x7c};
+constexpr VectorOp kSpreadByte{k0F38, k66, 0x7a}, kSpreadWord{k0F38, k66, 0x7b};
 constexpr VectorOp kBroadcastByte{k0F38, k66, 0x78};
 constexpr VectorOp kBroadcastWord{k0F38, k66, 0x79};
 constexpr VectorOp kBroadcastLow{k0F38, k66, 0x58};
@@ -119,6 +127,7 @@ constexpr VectorOp kExtendI16{k0F38, k66, 0x23}, kExtendU16{k0F38, k66, 0x33};
 constexpr VectorOp kExtendI32{k0F38, k66, 0x25}, kExtendU32{k0F38, k66, 0x35};
 constexpr VectorOp kCut8{k0F38, kF3, 0x31}, kCut16{k0F38, kF3, 0x33};
 constexpr VectorOp kCut32{k0F38, kF3, 0x35};
+constexpr VectorOp kCutWord{k0F38, kF3, 0x30};  // to bytes
 constexpr VectorOp kFromF16{k0F38, k66, 0x13}, kToF16{k0F3A, k66, 0x1d};
 
 // Conversion between register types.

@@ -57,8 +57,8 @@ class VectorEmitter {
   Assembler& body() { return body_; }
   Assembler& hoisted() { return hoisted_; }
 
-  // A vector of 1-, 2-, 4- or 8-byte lanes. Those of 1 and 2 bytes exist with
-  // AVX2 only, for the functions that name them and for WordEmitter.
+  // A vector of 1-, 2-, 4- or 8-byte lanes. Those of 1 and 2 bytes exist for
+  // the functions that name them and for WordEmitter.
   Lanes Of(uint32_t width, int mask = 0, bool zero = false) const {
     return {lanes_ * static_cast<int>(width), mask, zero};
   }
@@ -87,6 +87,9 @@ class VectorEmitter {
   // d. Supports everything that IsNative does except comparisons and SELECT.
   void Compute(const program::Instruction& i, int d, int a, int b, int c);
   void Compare(const program::Instruction& i, Mask mask, int a, int b);
+  // mask <- the comparison of integers in lanes of 1 or 2 bytes
+  void CompareNarrow(program::Opcode op, bool is_signed, Mask mask, int a,
+                     int b);
   // mask <- lanes in which flags are not 0
   void Test(Mask mask, int flags);
   // d <- mask ? 1 : 0

@@ -91,6 +91,30 @@ void VectorEmitter::CompareI(Opcode op, RegisterType type, Mask mask, int a,
   if (inverted) Not(w, d, d);
 }
 
+void VectorEmitter::CompareNarrow(Opcode op, bool is_signed, Mask mask, int a,
+                                  int b) {
+  const uint32_t w = mask.width;
+  const int d = mask.reg;
+  const VectorOp equal = w == 1 ? x86::kEqualByte : x86::kEqualWord;
+  const auto invert = [&] { Op(x86::kXor, w, d, d, Number(2, 0xffff)); };
+  if (op == Opcode::kEq || op == Opcode::kNe) {
+    Op(equal, w, d, a, b);
+    if (op == Opcode::kNe) invert();
+    return;
+  }
+  if (op == Opcode::kLt || op == Opcode::kGe) std::swap(a, b);
+  const bool or_equal = op == Opcode::kLe || op == Opcode::kGe;
+  if (is_signed) {
+    Op(w == 1 ? x86::kGreaterByte : x86::kGreaterWord, w, d, a, b);
+    if (or_equal) invert();
+    return;
+  }
+  // Of unsigned lanes there are only extremes: a <= b if the smaller is a.
+  Op(w == 1 ? x86::kMinUnsignedByte : x86::kMinUnsignedWord, w, d, a, b);
+  Op(equal, w, d, d, a);
+  if (!or_equal) invert();
+}
+
 void VectorEmitter::Insert(Mask mask, int d, int from, uint32_t which) {
   const int change = NewRegister();
   Op(x86::kXor, 4, change, d, from);

@@ -11,6 +11,19 @@ namespace {
 constexpr int kTemporaryMask = 2;
 constexpr int kFirstKept = 3, kMasks = 8;
 
+// How an instruction compares integers.
+int HowI(program::Opcode op) {
+  enum : int { kEqI = 0, kLtI = 1, kLeI = 2, kNeI = 4, kGeI = 5, kGtI = 6 };
+  constexpr int kHow[] = {kEqI, kNeI, kLtI, kLeI, kGtI, kGeI};
+  return kHow[static_cast<int>(op) - static_cast<int>(program::Opcode::kEq)];
+}
+
+// Instructions that come in all widths: on lanes of 1 or 2 bytes, and on wider
+// ones.
+VectorOp OfWidth(VectorOp narrow, VectorOp op, uint32_t width) {
+  return x86::Wide(width <= 2 ? narrow : op, width == 2 || width == 8);
+}
+
 }  // namespace
 
 Mask VectorEmitter::NewMask(uint32_t width) { return {kTemporaryMask, width}; }
@@ -26,19 +39,25 @@ Mask VectorEmitter::KeepMask(uint32_t width) {
 void VectorEmitter::Free(Mask mask) { masks_used_ &= ~(1u << mask.reg); }
 
 void VectorEmitter::Broadcast(uint32_t width, int d) {
-  hoisted_.Vector(x86::Wide(x86::kBroadcast, width == 8), Whole(width), d, 0,
-                  static_cast<int>(Gpr::kRcx));
+  const VectorOp op = width == 1   ? x86::kSpreadByte
+                      : width == 2 ? x86::kSpreadWord
+                                   : x86::Wide(x86::kBroadcast, width == 8);
+  hoisted_.Vector(op, Whole(width), d, 0, static_cast<int>(Gpr::kRcx));
 }
 
 void VectorEmitter::Test(Mask mask, int flags) {
-  body_.Vector(x86::kTest, Of(4), mask.reg, flags, flags);
+  const uint32_t w = mask.width <= 2 ? mask.width : 4;
+  body_.Vector(OfWidth(x86::kTestNarrow, x86::kTest, w), Of(w), mask.reg, flags,
+               flags);
 }
 void VectorEmitter::Flags(int d, Mask mask) {
-  body_.Vector(x86::kMove, Of(4, mask.reg, /*zero=*/true), d, 0, Number(4, 1));
+  const uint32_t w = mask.width <= 2 ? mask.width : 4;
+  body_.Vector(OfWidth(x86::kLoadNarrow, x86::kMove, w),
+               Of(w, mask.reg, /*zero=*/true), d, 0, Number(w, 1));
 }
 void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
-  body_.Vector(x86::Wide(x86::kBlend, width == 8), Of(width, mask.reg), d, no,
-               yes);
+  body_.Vector(OfWidth(x86::kBlendNarrow, x86::kBlend, width),
+               Of(width, mask.reg), d, no, yes);
 }
 void VectorEmitter::SpreadMask(int d, Mask mask) {
   body_.Vector(x86::kMove, Of(4, mask.reg, /*zero=*/true), d, 0, AllBits(4));
@@ -55,13 +74,17 @@ void VectorEmitter::CompareF(Mask mask, uint32_t width, int a, int b, int how) {
 }
 void VectorEmitter::CompareI(Opcode op, RegisterType type, Mask mask, int a,
                              int b) {
-  enum : int { kEqI = 0, kLtI = 1, kLeI = 2, kNeI = 4, kGeI = 5, kGtI = 6 };
-  constexpr int kHow[] = {kEqI, kNeI, kLtI, kLeI, kGtI, kGeI};
-  const auto k = static_cast<int>(op) - static_cast<int>(Opcode::kEq);
   const uint32_t w = program::RegisterBytes(type);
   const VectorOp compare =
       IsSigned(type) ? x86::kCompareSigned : x86::kCompareUnsigned;
-  body_.Vector(x86::Wide(compare, w == 8), Of(w), mask.reg, a, b, kHow[k]);
+  body_.Vector(x86::Wide(compare, w == 8), Of(w), mask.reg, a, b, HowI(op));
+}
+void VectorEmitter::CompareNarrow(Opcode op, bool is_signed, Mask mask, int a,
+                                  int b) {
+  const VectorOp compare =
+      is_signed ? x86::kCompareSignedNarrow : x86::kCompareUnsignedNarrow;
+  body_.Vector(x86::Wide(compare, mask.width == 2), Of(mask.width), mask.reg, a,
+               b, HowI(op));
 }
 
 void VectorEmitter::Insert(Mask mask, int d, int from, uint32_t which) {
@@ -82,6 +105,7 @@ void VectorEmitter::Cut(int bytes, int d, int a) {
 }
 
 void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
+  if (width == 2) return body_.Vector(x86::kShift16, Of(2), which, d, a, by);
   const bool wide = width == 8;
   // Rotations and arithmetic shifts have the same opcode for both widths.
   const bool same = which == x86::kRotate || which == x86::kArithmeticRight;

@@ -25,9 +25,6 @@ constexpr WordEmitter::LaneOp kMaxUnsignedLane{x86::kMaxUnsignedByte,
 constexpr WordEmitter::LaneOp kMinUnsignedLane{x86::kMinUnsignedByte,
                                                x86::kMinUnsignedWord};
 constexpr WordEmitter::LaneOp kAbsLane{x86::kAbsByte, x86::kAbsWord};
-constexpr WordEmitter::LaneOp kEqualLane{x86::kEqualByte, x86::kEqualWord};
-constexpr WordEmitter::LaneOp kGreaterLane{x86::kGreaterByte,
-                                           x86::kGreaterWord};
 
 // The most additions that take the place of a product of bytes; a guess: that
 // is six instructions.
@@ -175,33 +172,7 @@ void WordEmitter::DivideBy(const NativeValue& v, int d, int a) {
 }
 
 void WordEmitter::Compare(const NativeValue& v, Mask mask, int a, int b) {
-  const int d = mask.reg;
-  const bool is_signed = SignedLanes(v, 2);
-  const auto invert = [&] { Op(x86::kXor, d, d, Number(0xffff)); };
-  switch (v.instruction.op) {
-    case Opcode::kEq:
-      return Op(kEqualLane, d, a, b);
-    case Opcode::kNe:
-      Op(kEqualLane, d, a, b);
-      return invert();
-    case Opcode::kLt:
-    case Opcode::kGe:
-      std::swap(a, b);
-      break;
-    default:
-      break;
-  }
-  const bool or_equal =
-      v.instruction.op == Opcode::kLe || v.instruction.op == Opcode::kGe;
-  if (is_signed) {
-    Op(kGreaterLane, d, a, b);
-    if (or_equal) invert();
-    return;
-  }
-  // Of unsigned lanes there are only extremes: a <= b if the smaller is a.
-  Op(kMinUnsignedLane, d, a, b);
-  Op(kEqualLane, d, d, a);
-  if (!or_equal) invert();
+  emit_.CompareNarrow(v.instruction.op, SignedLanes(v, 2), mask, a, b);
 }
 
 // Two operations of which each wraps around.

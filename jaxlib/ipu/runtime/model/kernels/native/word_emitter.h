@@ -16,10 +16,6 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Whether there is code for lanes of 8 and 16 bits. There is none with AVX-512,
-// which has comparisons and masks of its own for them.
-inline constexpr bool kHasWords = !IPU_AVX512;
-
 // Functions are given registers, none of which is both an operand and d.
 class WordEmitter {
  public:
