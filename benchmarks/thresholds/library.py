@@ -171,11 +171,15 @@ CASES = (
     ),
   ),
   _case(
-    "reduce_plan.kLongWindows", "columns, of 9 rows that are summed",
+    "reduce_plan.kLongWindows", "columns, of 32 rows that are summed",
     _power(5, 15),
     lambda c: (
-      lambda x: x.sum(1), [_random(max((1 << 17) // c, 1), 9, c)]
+      lambda x: x.sum(1), [_random(max((1 << 17) // c, 1), 32, c)]
     ),
+  ),
+  _case(
+    "reduce_plan.kFewPlaces", "rows of 2^19 columns that are summed",
+    _power(1, 6), lambda r: (lambda x: x.sum(0), [_random(r, 1 << 19)]),
   ),
   _case(
     "general_reduce.kFewest", "totals, each of 4,096 elements", _power(1, 8),

@@ -145,6 +145,38 @@ TEST(ReduceTest, NaNWins) {
   }
 }
 
+// Windows of few elements, in rows of any number of vectors and a tail.
+template <typename T>
+void CheckFewRows(DType dtype, RegisterType type) {
+  std::mt19937 random(8);
+  ThreadPool threads(1);
+  for (int64_t rows : {2, 3, 9, 10}) {
+    for (int64_t columns = 1; columns <= 300; columns += 1 + columns / 66) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << columns);
+      TestArray operand(dtype, {rows, columns}, {1, 0}, 2, random, false);
+      ForEachIndex({columns, rows}, [&](const auto& i) {
+        operand.At<T>(i) = static_cast<T>(random() % 1000) - 500;
+      });
+      for (const Factories* table : SupportedFactories()) {
+        TestArray result(dtype, {columns}, {0}, 2, random, false);
+        RunKernel(*table, Fields(ReduceKind::kSum, type, 1), {columns, rows},
+                  {&operand}, {&result}, threads);
+        for (int64_t c = 0; c < columns; ++c) {
+          T total = 0;  // exact, because elements are small integers
+          for (int64_t r = 0; r < rows; ++r) total += operand.At<T>({c, r});
+          ASSERT_EQ(result.At<T>({c, 0}), total) << c;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, FewRows) {
+  CheckFewRows<float>(DType::kF32, RegisterType::kF32);
+  CheckFewRows<double>(DType::kF64, RegisterType::kF64);
+  CheckFewRows<int32_t>(DType::kI32, RegisterType::kI32);
+}
+
 TEST(ReduceTest, ElementsPassThroughTheProgram) {
   std::mt19937 random(9);
   ThreadPool threads(2);

@@ -43,7 +43,8 @@ int64_t Threshold::Move(const char* full_name, int64_t value) {
 }  // namespace ipu
 
 // For Python: see Threshold::Move.
-extern "C" int64_t ipu_move_threshold(const char* full_name, int64_t value) {
+extern "C" __attribute__((visibility("default"))) int64_t
+ipu_move_threshold(const char* full_name, int64_t value) {
   return ipu::Threshold::Move(full_name, value);
 }
 

@@ -113,13 +113,20 @@ class MonoidFold {
   }
 
  private:
+  static V Fetch(const Item* p) {
+    // No processor recognises the order in which windows read memory. Measured,
+    // of distances from 1 to 4 KiB: twice as fast for operands of 13 MB.
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + 4096);
+    return Source::Whole(p);
+  }
+
   // n elements that are kStep apart, or `step` if that is 0. At least one more
   // follows if kStep is 2.
   template <int kStep>
   static V LoadApart(const Item* p, int64_t step, int64_t n,
                      const Mask<T>& mask) {
     if constexpr (kStep == 1) {
-      if (n == kN) return Source::Whole(p);
+      if (n == kN) return Fetch(p);
       return Source::Some(p, mask, n, V{});
     }
     alignas(64) Item lanes[kN] = {};
@@ -155,9 +162,30 @@ class MonoidFold {
     std::copy_n(lanes, n, to);
   }
 
+  // Folds kTogether adjacent windows, all elements of a place in one go.
+  static constexpr int kVectors = 4, kTogether = kVectors * kN;
+  static void WindowsTogether(const FoldWindows& in, int64_t i) {
+    const Item* p = reinterpret_cast<const Item*>(in.values) + i;
+    Item* to = reinterpret_cast<Item*>(in.to) + i;
+    V folded[kVectors];
+    for (int c = 0; c < kVectors; ++c) {
+      folded[c] = Fetch(p + in.places[0] + c * kN);
+    }
+    for (int64_t k = 1; k < in.num_places; ++k) {
+      for (int c = 0; c < kVectors; ++c) {
+        folded[c] = Apply(folded[c], Fetch(p + in.places[k] + c * kN));
+      }
+    }
+    for (int c = 0; c < kVectors; ++c) Source::Put(to + c * kN, folded[c]);
+  }
+
   template <int kStep>
   static void WindowsAll(const FoldWindows& in) {
     int64_t i = 0;
+    if constexpr (kStep == 1) {
+      for (; i + kTogether <= in.count; i += kTogether) WindowsTogether(in, i);
+      if (i == in.count) return;
+    }
     for (; i + kN < in.count; i += kN) WindowsFrom<kStep>(in, i, kN);
     // A vector of elements two apart might reach beyond the last of them.
     WindowsFrom<kStep == 2 ? 0 : kStep>(in, i, in.count - i);

@@ -20,9 +20,14 @@ IPU_THRESHOLD(int64_t, kFewColumns, 8);
 // columns (AVX2, one core), `python -m benchmarks --thresholds`.
 IPU_THRESHOLD(int64_t, kFewReduced, 64);
 // Longer rows of windows pay for the overhead of a fold of columns, which reads
-// each operand row once. Measured: from 128 columns on, neither is clearly
-// faster (AVX2, one core), `python -m benchmarks --thresholds`.
-IPU_THRESHOLD(int64_t, kLongWindows, 1024);
+// each operand row once. Measured for 32 rows: crosses at 340 columns (AVX-512,
+// one core), `python -m benchmarks --thresholds`.
+IPU_THRESHOLD(int64_t, kLongWindows, 512);
+// Windows of up to so many elements are faster at any length: they read all
+// rows side by side. Measured: crosses at 8 rows of 2^19 columns; of 2, it
+// takes a third of the time (AVX-512, one core), `python -m benchmarks
+// --thresholds`.
+IPU_THRESHOLD(int64_t, kFewPlaces, 9);
 
 using program::Instruction;
 using program::Opcode;
@@ -104,8 +109,8 @@ bool FoldsWindows(const ReducePlan& plan, const ReduceAxis& x,
                   const ReduceSpace& space) {
   return plan.fold->windows != nullptr && plan.reduced > 1 &&
          plan.reduced <= kFewReduced && x.extent >= kFewColumns &&
-         x.extent <= kLongWindows && x.results[0] == 1 &&
-         plan.results[0].dtype == plan.source.dtype &&
+         (x.extent <= kLongWindows || plan.reduced <= kFewPlaces) &&
+         x.results[0] == 1 && plan.results[0].dtype == plan.source.dtype &&
          (!plan.by_rows || !space.reduced.empty());
 }
 
