@@ -19,9 +19,13 @@ namespace {
 // What is read of all arrays, and written to all results, before the next
 // bytes: two cache lines. Measured on 8 arrays and results of 4 MiB, in
 // processor time: 3 ms, and 8 ms if 2 KiB or more are read of each array in
-// turn, as the processor then prefetches none of them. Writing results 16 KiB
-// at a time takes 4 ms.
+// turn. Writing results 16 KiB at a time takes 4 ms.
 constexpr int64_t kBlockBytes = 128;
+// How far ahead arrays are fetched: the processor does not follow so many of
+// them. Measured like this: 1.4 ms at 1 to 4 KiB, 1.6 at 512 bytes, and 2.1
+// without.
+constexpr int64_t kAhead = 2048;
+constexpr int64_t kLine = 64;  // bytes of a cache line
 
 // The type in which elements are combined: integers wrap.
 template <typename T, bool kOrdered>
@@ -38,17 +42,26 @@ struct Computed<bool, false> {
   using type = uint8_t;
 };
 
+// Fetches a later block of an array.
+inline void FetchAhead(const void* block) {
+  for (int64_t i = 0; i < kBlockBytes; i += kLine) {
+    __builtin_prefetch(static_cast<const char*>(block) + kAhead + i);
+  }
+}
+
 template <typename T, typename Op, typename V>
 inline void CombineBlock(std::span<const char* const> from, int64_t begin,
                          int64_t size, T* result) {
   V sums[kBlockBytes / sizeof(T)];
   const T* first = reinterpret_cast<const T*>(from[0]) + begin;
   for (int64_t i = 0; i < size; ++i) sums[i] = static_cast<V>(first[i]);
+  FetchAhead(first);
   for (const char* const other : from.subspan(1)) {
     const T* next = reinterpret_cast<const T*>(other) + begin;
     for (int64_t i = 0; i < size; ++i) {
       sums[i] = Op::template Apply<V, V>(sums[i], static_cast<V>(next[i]));
     }
+    FetchAhead(next);
   }
   for (int64_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[i]);
 }
@@ -66,12 +79,14 @@ inline void CombineVectors(std::span<const char* const> from, int64_t at,
   for (int k = 0; k < kCount; ++k) {
     sums[k] = Load<Lanes>(from[0] + at + k * sizeof(Lanes));
   }
+  FetchAhead(from[0] + at);
   for (const char* const other : from.subspan(1)) {
 #pragma GCC unroll 8
     for (int k = 0; k < kCount; ++k) {
       const auto next = Load<Lanes>(other + at + k * sizeof(Lanes));
       sums[k] = Op::template Apply<V>(sums[k], next);
     }
+    FetchAhead(other + at);
   }
 #pragma GCC unroll 8
   for (int k = 0; k < kCount; ++k) {
