@@ -23,6 +23,7 @@ from jaxlib.ipu.passes import (
   fuse,
   fuse_producers,
   hoist_products,
+  join_updates,
   partial_sorts,
   rotate_loops,
   simplify,
@@ -156,6 +157,7 @@ def _fuse(state: State, options: Options) -> None:
   graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
+  graph = join_updates.join_updates(graph, state.module.aliases, options.target)
   state.module.graph = dce.eliminate(fuse_producers.fuse_producers(graph))
 
 

@@ -10,6 +10,7 @@ from jaxlib.ipu.ir.graph import Shape, Value
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.writer import Writer
+from jaxlib.ipu.layout import Layout
 
 MAP = "ipu.map"
 
@@ -22,11 +23,13 @@ class MapProgram:
     shape: the iteration space.
     code: the register program; LOAD k reads the node's input k.
     outputs: the value of each result.
+    partition: the tiles that compute it, if that is not up to the lowering.
   """
 
   shape: Shape
   code: Code
   outputs: tuple[int, ...]
+  partition: Layout | None = None
 
   def __str__(self) -> str:
     return "; ".join([*self.code.lines(), f"outputs {list(self.outputs)}"])

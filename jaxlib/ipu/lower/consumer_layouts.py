@@ -32,7 +32,7 @@ from jaxlib.ipu.ir.graph import (
 )
 from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, Operation
-from jaxlib.ipu.layout import Layout
+from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import move_traffic
 from jaxlib.ipu.plan import cost
@@ -71,7 +71,11 @@ def for_arguments(target: Target, module: Module) -> dict[int, Layout]:
   """
   placed = {i for is_result, i in module.placements if not is_result}
   ignored = placed.union(module.donors)
-  return _choose(target, module.graph, module.aliases, ignored)
+  pairs = [(i, j) for i, j in module.aliases if i not in ignored]
+  return {
+    **_choose(target, module.graph, module.aliases, ignored),
+    **_of_joined_updates(module.graph, pairs),
+  }
 
 
 def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
@@ -80,7 +84,34 @@ def for_loop(target: Target, body: Graph) -> dict[int, Layout]:
   numbers = range(len(body.parameters))
   changed = [i for i in numbers if body.results[i] is not body.parameters[i]]
   ignored = set(numbers).difference(changed)
-  return _choose(target, body, [(i, i) for i in changed], ignored)
+  pairs = [(i, i) for i in changed]
+  return {
+    **_choose(target, body, pairs, ignored),
+    **_of_joined_updates(body, pairs),
+  }
+
+
+def _of_joined_updates(graph: Graph, pairs: _Pairs) -> dict[int, Layout]:
+  """The layouts of parameters that joined updates replace where they are
+  computed (passes/join_updates.py)."""
+  found: dict[int, Layout] = {}
+  for i, j in pairs:
+    node = graph.results[j].node
+    if node is not None and node.op == "stablehlo.reshape":
+      node = node.inputs[0].node
+    if node is None or node.op != "stablehlo.slice":
+      continue
+    source, begin = node.inputs[0].node, node.attributes[0][0]
+    if source is None or source.op != MAP:
+      continue
+    partition = source.attributes.partition
+    if partition is not None:
+      ((_, block, stride),) = partition.factors
+      size = math.prod(node.results[0].shape)
+      tile, inside = divmod(begin, block)
+      if inside == 0 or inside + size <= block:
+        found[i] = Layout((Factor(size, block, stride),), base=tile * stride)
+  return found
 
 
 def has_other_readers(

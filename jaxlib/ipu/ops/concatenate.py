@@ -7,7 +7,8 @@ import itertools
 from typing import Any
 
 from jaxlib.ipu.ir.attributes import Padding
-from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.graph import Node, Value
+from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.layout import Factor, Layout, refine
 from jaxlib.ipu.lower.align import aligned
@@ -28,8 +29,12 @@ def _concatenate(builder: Builder, node: Node) -> None:
     builder.define(node.results[0], whole)
     return
   value = node.results[0]
-  shape = builder.read_as(value).shape
-  root = builder.result(node, builder.default_layout(shape, value.dtype))
+  read = builder.read_as(value)
+  layout = _for_reader(builder, read)
+  fixed = layout is not None
+  root = builder.result(
+    node, layout or builder.default_layout(read.shape, value.dtype)
+  )
   whole = builder.root_view(root)
   pairs = [
     (view, part(whole, dimension, *bound))
@@ -39,7 +44,7 @@ def _concatenate(builder: Builder, node: Node) -> None:
   # others may stay in place, side by side (`jnp.stack`).
   result = builder.tensors[root]
   layouts = [result.layout]
-  for view in views:
+  for view in () if fixed else views:
     info = builder.tensors[view.root]
     alike = info.shape == result.shape and not info.layout.replicas
     found = info.layout if alike else _beside(view, info, dimension, result)
@@ -52,6 +57,14 @@ def _concatenate(builder: Builder, node: Node) -> None:
       costs.append(cost.cycles(builder.copy_cost(pairs, stays=False)))
     result.layout = layouts[costs.index(min(costs))]
   builder.copy_to(pairs)
+
+
+def _for_reader(builder: Builder, value: Value) -> Layout | None:
+  """The partition of the only reader, if it is given."""
+  readers = builder.readers(value)
+  if len(readers) == 1 and readers[0].op == MAP:
+    return readers[0].attributes.partition
+  return None
 
 
 def _beside(

@@ -32,8 +32,10 @@ def lower(builder: Builder, node: Node) -> None:
     Operand(v, dims if v.shape == shape else (-1,) * len(shape)) for v in views
   ]
   fields = schema.Map(program.code, list(program.outputs))
-  partition = choose_partition(builder, node, views)
-  partition = _cheapest(builder, node, fields, operands, partition)
+  partition = program.partition
+  if partition is None:
+    partition = choose_partition(builder, node, views)
+    partition = _cheapest(builder, node, fields, operands, partition)
   results = [
     Written(builder.result(node, partition, i), dims)
     for i in range(len(node.results))
