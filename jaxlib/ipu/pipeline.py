@@ -28,6 +28,7 @@ from jaxlib.ipu.passes import (
   rotate_loops,
   simplify,
   sink_scalars,
+  stack_scalars,
   trip_counts,
 )
 from jaxlib.ipu.program import container
@@ -158,6 +159,7 @@ def _fuse(state: State, options: Options) -> None:
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
   graph = join_updates.join_updates(graph, state.module.aliases, options.target)
+  graph = stack_scalars.stack_scalars(graph, options.target)
   state.module.graph = dce.eliminate(fuse_producers.fuse_producers(graph))
 
 

@@ -25,9 +25,9 @@ from jaxlib.ipu.ir.graph import Graph, Node, Shape, Users, Value, users
 from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.opcode import Opcode
-from jaxlib.ipu.kernel.writer import Writer, extract
 from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.passes import origins
+from jaxlib.ipu.passes.map_parts import in_order_of_use, without
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
 from jaxlib.ipu.program import schema
@@ -184,7 +184,7 @@ class _Writer:
       for update in updates:
         gone[id(update.node)].update(update.outputs)
     for node in stage:
-      rest = _without(node, gone[id(node)]) if id(node) in gone else node
+      rest = without(node, gone[id(node)]) if id(node) in gone else node
       if rest is not None:
         self._nodes.append(rest)
     for updates, partition in joined:
@@ -297,7 +297,7 @@ def _updates(node: Node) -> Iterator[_Update]:
     parts[find(output)].append(k)
   for results in parts.values():
     outputs = tuple(program.outputs[k] for k in results)
-    code, numbers, operands = _in_order_of_use(program.code, outputs)
+    code, numbers, operands = in_order_of_use(program.code, outputs)
     inputs = (node.inputs[k] for k in operands)
     yield _Update(
       node,
@@ -308,29 +308,6 @@ def _updates(node: Node) -> Iterator[_Update]:
     )
 
 
-def _in_order_of_use(
-  code: Code, outputs: tuple[int, ...]
-) -> tuple[Code, tuple[int, ...], list[int]]:
-  """As `extract`, with instructions and operands in the order of their first
-  use: equal for equal functions, whatever program they are part of."""
-  written, operands, new = Writer(), [], {}
-
-  def write(number: int) -> int:
-    if number not in new:
-      i = code[number]
-      if i.op is Opcode.LOAD:
-        assert i.dtype is not None
-        new[number] = written.load(len(operands), i.dtype)
-        operands.append(i.imm)
-      else:
-        read = [write(v) for v in i.operands]
-        new[number] = written.emit(i.op, i.type, *read, imm=i.imm)
-    return new[number]
-
-  numbers = tuple(map(write, outputs))
-  return written.finish(), numbers, operands
-
-
 def _scalar(value: Value) -> Value | None:
   """The one element that all elements of a value are, as far as views show."""
   while math.prod(value.shape) != 1:
@@ -339,30 +316,6 @@ def _scalar(value: Value) -> Value | None:
       return None
     value = node.inputs[0]
   return value
-
-
-def _without(node: Node, outputs: set[int]) -> Node | None:
-  """A map without some of its results; None if it has no others."""
-  program: MapProgram = node.attributes
-  kept = [k for k in range(len(node.results)) if k not in outputs]
-  if not kept:
-    return None
-  code, numbers, operands = extract(
-    program.code, tuple(program.outputs[k] for k in kept)
-  )
-  rest = Node(
-    MAP,
-    tuple(node.inputs[k] for k in operands),
-    [],
-    MapProgram(program.shape, code, numbers),
-    location=node.location,
-  )
-  rest.origins = node.origins
-  # Reusing the values avoids updating their users.
-  rest.results = tuple(node.results[k] for k in kept)
-  for index, value in enumerate(rest.results):
-    value.node, value.index = rest, index
-  return rest
 
 
 def _least_block(target: Target, item_bytes: int) -> int:
