@@ -123,11 +123,12 @@ def has_other_readers(
 
   The comparison covers operations with preferences, such as products; maps that
   compute the results of `pairs`; and maps of which all operands are parameters,
-  scalars or results of operations with preferences.
+  scalars or results of operations with preferences. Parameters of joined
+  updates are small: others read them by an exchange in any case.
   """
   used_by = users(graph)
   updates = {id(graph.results[j].node) for _, j in pairs}
-  for i in chosen:
+  for i in set(chosen).difference(_of_joined_updates(graph, pairs)):
     value = graph.parameters[i]
     todo = [(value, _whole(value))]
     while todo:
