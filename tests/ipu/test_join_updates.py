@@ -136,6 +136,21 @@ def test_only_what_leaves_in_the_place_of_an_operand():
   assert not joined(read_again, state, gradients)
 
 
+def test_results_that_a_branch_returns_are_made_before_it(ipu, cpu):
+  def f(state, gradients):
+    new = [a - 0.1 * jnp.tanh(g) for a, g in zip(state, gradients)]
+    total = lax.cond(
+      gradients[0][0] > 0,
+      lambda new, old: new,
+      lambda new, old: old.sort(),
+      new[0],
+      gradients[0],
+    )
+    return [*new[:-1], new[-1] + jnp.sin(total.sum())]
+
+  check(ipu, cpu, f, arrays(), arrays(seed=1))
+
+
 def test_different_scalars_and_programs_are_not_mixed(ipu, cpu):
   state, scales = arrays([(64,)] * 6), arrays([()] * 3, seed=4)
 

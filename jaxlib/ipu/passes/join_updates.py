@@ -133,16 +133,17 @@ def _stages(
   """The updates of small parameters. Each reads results of earlier stages only,
   and nothing else in the graph reads any of them."""
   replaced = {id(graph.results[j]): graph.parameters[i] for i, j in pairs}
+  read_inside = set(map(id, _results_of_regions(graph)))
   updates: set[int] = set()
   for node in reversed(graph.nodes):
     if (
       node.op == MAP
       and _is_small(target, node)
-      and all(replaced.get(id(v)) in node.inputs for v in node.results)
       and all(
-        user is None or id(user) in updates
+        replaced.get(id(value)) in node.inputs
+        and id(value) not in read_inside
+        and all(u is None or id(u) in updates for u in used_by[id(value)])
         for value in node.results
-        for user in used_by[id(value)]
       )
     ):
       updates.add(id(node))
@@ -155,6 +156,13 @@ def _stages(
       stages += [[] for _ in range(number + 1 - len(stages))]
       stages[number].append(node)
   return stages
+
+
+def _results_of_regions(graph: Graph) -> Iterator[Value]:
+  for node in graph.nodes:
+    for region in node.regions:
+      yield from region.results
+      yield from _results_of_regions(region)
 
 
 class _Writer:
