@@ -16,6 +16,7 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
+from benchmarks import models
 from jax import lax
 
 # A figure: what was compared, what of it, and its two values.
@@ -71,6 +72,16 @@ def rows(device: Any) -> Iterator[Row]:
   key = "ipu peak tile bytes with gaps"
   kept, donated = costs(step, state), costs(step, state, donate_argnums=0)
   yield "a state of 16 MB donated instead of kept", key, kept[key], donated[key]
+
+  key = "ipu cycles"
+  arguments = put((models.transformer_state(), models.tokens()))
+  step = models.transformer_step
+  kept, donated = (
+    costs(step, *arguments),
+    costs(step, *arguments, donate_argnums=0),
+  )
+  name = "a transformer's step with AdamW, its state donated instead of kept"
+  yield name, key, kept[key], donated[key]
 
   table = put(np.ones((4096, 64), np.float32))
   rows_ = put(np.arange(512, dtype=np.int32))
