@@ -88,6 +88,11 @@ def test_small_parameters_are_updated_together():
 
 
 # XLA:CPU keeps results in f32 where other operations read them.
+def test_both_moments_are_made_by_one_map():
+  """So many that no map can read all of them."""
+  assert joined(adam, *adam_arguments([(64,)] * 20)) == [1280, 1280]
+
+
 @pytest.mark.parametrize(
   "dtype, rtol", ((np.float32, 2e-5), (np.float16, 5e-3), (jnp.bfloat16, 2e-2))
 )

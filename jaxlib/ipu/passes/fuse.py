@@ -29,6 +29,9 @@ MOST_OPERANDS = 24
 # `python -m benchmarks --thresholds`; but operands of large nodes would all
 # have to be in SRAM at the same time.
 SMALL = 1024
+# An operand that more parts of a group read says nothing about which of them
+# belong together. [G]
+_FEW = 4
 # Constants and indices are made in each group that uses them.
 _SOURCES = frozenset({"stablehlo.constant", "stablehlo.iota"})
 _CONTROL_FLOW = frozenset(
@@ -254,7 +257,7 @@ def _chunks(group: list[Node]) -> list[list[Node]]:
     return [group]
   pieces: list[list[Node]] = []
   operands: set[int] = set()  # of the last piece
-  for part in _connected(group):
+  for part in _side_by_side(_connected(group)):
     reads = _reads(part)
     if not pieces or not _fits(len(pieces[-1]) + len(part), operands | reads):
       pieces += [part] if _fits(len(part), reads) else _cut(part)
@@ -263,6 +266,23 @@ def _chunks(group: list[Node]) -> list[list[Node]]:
       pieces[-1] += part
       operands |= reads
   return pieces
+
+
+def _side_by_side(parts: list[list[Node]]) -> list[list[Node]]:
+  """Puts each part after the first one that reads an operand which it reads,
+  too, unless most parts do: both moments of an optimiser read a gradient."""
+  readers: dict[int, list[int]] = defaultdict(list)
+  reads = [_reads(part) for part in parts]
+  for number, operands in enumerate(reads):
+    for operand in operands:
+      readers[operand].append(number)
+
+  def first(number: int) -> int:
+    shared = (readers[operand] for operand in reads[number])
+    return min((r[0] for r in shared if len(r) <= _FEW), default=number)
+
+  order = sorted(range(len(parts)), key=lambda number: (first(number), number))
+  return [parts[number] for number in order]
 
 
 def _fits(count: int, operands: set[int]) -> bool:
