@@ -104,7 +104,21 @@ def test_concatenate(check, x, data):
     shape = list(x.shape)
     shape[axis] = data.draw(st.integers(0, 5))
     parts.append(util.sample(x.dtype, shape, key=i))
+  axes = data.draw(st.permutations(range(x.ndim)))
   check(lambda *xs: lax.concatenate(xs, axis), *parts, exact=True)
+  check(
+    lambda *xs: lax.concatenate(xs, axis).transpose(axes), *parts, exact=True
+  )
+
+
+def test_a_transposed_concatenation_moves_its_parts_once(ipu):
+  parts = [jax.device_put(np.ones((4, 32, 64), np.float32), ipu)] * 3
+
+  def f(parts):
+    return jnp.stack(parts).transpose(1, 2, 0, 3) + 1
+
+  costs = jax.jit(f).lower(parts).compile().cost_analysis()
+  assert costs["ipu supersteps"] == 1
 
 
 @given(arrays(max_rank=3), st.data())

@@ -1,7 +1,11 @@
-"""Folds transposes into the matrix products that compute their operands.
+"""Folds transposes into the products and concatenations that make their
+operands.
 
 A product can write its result's dimensions in any order; JAX's gradients of
-weights come out of autodiff transposed and would otherwise be copied again.
+weights come out of autodiff transposed and would otherwise be copied again. So
+would the gradient of an array that was taken apart, such as the queries, keys
+and values of attention: its parts are transposed instead, which moves nothing,
+and concatenated in that order.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from jaxlib.ipu.ir.attributes import DotDimensions
+from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Graph, Node, Users, users
 
 
@@ -19,20 +24,52 @@ def fold_transposes(graph: Graph) -> Graph:
 
 
 def _fold(graph: Graph, used_by: Users) -> None:
-  # A product outside a loop stays outside, where it is computed once.
+  # What is computed outside a loop stays outside, where it is computed once.
   here: set[int] = set()
-  for index, node in enumerate(graph.nodes):
+  nodes: list[Node] = []
+  for node in graph.nodes:
     for region in node.regions:
       _fold(region, used_by)
     here.add(id(node))
-    if node.op != "stablehlo.transpose":
-      continue
-    dot = node.inputs[0].node
-    if dot is None or dot.op != "stablehlo.dot_general" or id(dot) not in here:
-      continue
-    alone = used_by[id(dot.results[0])] == [node]
-    if alone and _keeps_rows(dot, node.attributes):
-      graph.nodes[index] = _permuted(dot, node)
+    nodes += _folded(node, used_by, here)
+  graph.nodes = nodes
+
+
+def _folded(node: Node, used_by: Users, here: set[int]) -> list[Node]:
+  """What computes a node's results: itself, unless it is such a transpose."""
+  if node.op != "stablehlo.transpose":
+    return [node]
+  source = node.inputs[0].node
+  if (
+    source is None
+    or id(source) not in here
+    or used_by[id(source.results[0])] != [node]
+  ):
+    return [node]
+  if source.op == "stablehlo.concatenate":
+    return _concatenated(source, node)
+  if source.op == "stablehlo.dot_general":
+    if _keeps_rows(source, node.attributes):
+      return [_permuted(source, node)]
+  return [node]
+
+
+def _concatenated(source: Node, transpose: Node) -> list[Node]:
+  """The concatenation of transposed parts, and these."""
+  e = Emitter([], source.location)
+  permutation = transpose.attributes
+  parts = [e.transpose(v, permutation) for v in source.inputs]
+  (result,) = transpose.results
+  e.node(
+    source.op,
+    parts,
+    [(result.shape, result.dtype)],
+    permutation.index(source.attributes),
+  )
+  # Reusing the values avoids updating their users.
+  e.nodes[-1].results = transpose.results
+  result.node = e.nodes[-1]
+  return e.nodes
 
 
 def _order(dot: Node) -> tuple[int, ...]:
