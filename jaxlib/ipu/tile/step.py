@@ -18,7 +18,7 @@ from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Participants
+from jaxlib.ipu.tile.code import CodeCount, ExchangeCode, Participants
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
@@ -92,6 +92,18 @@ class Effects:
   time: int = -1
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Common:
+  """What a step and its copies on other tensors (`Step.renamed`) have in
+  common, worked out once for all of them.
+
+  Attributes:
+    exchanges: the code of an exchange, by the price of a word of it.
+  """
+
+  exchanges: dict[int, ExchangeCode] = dataclasses.field(default_factory=dict)
+
+
 class Region(list["Step"]):
   """A list of steps: a program's, a loop's body, a branch.
 
@@ -151,6 +163,8 @@ class Step:
     constants: of its register program, in order.
     passed: how many of these differ from call to call of the function that it
       is in, and are passed to it.
+    common: shared with its copies; a pass that changes what one of them does to
+      its tensors gives it another.
     known_code: bytes of its code on its tiles; None if counting it says.
   """
 
@@ -167,6 +181,7 @@ class Step:
   word_price: int = 0
   packed: tuple[int, ...] = ()
   passed: int = 0
+  common: Common = dataclasses.field(default_factory=Common)
 
   on_host: ClassVar[bool] = False
   on_links: ClassVar[bool] = False

@@ -61,11 +61,13 @@ def run(program: TileProgram) -> None:
   """Outlines steps until every tile has room for its code, or nothing pays."""
   if program.code_room is None:
     return
-  kinds = Kinds()
+  kinds, code, program.code = Kinds(), program.code, None
   for _ in range(_SEARCHES):
-    count = CodeCount(program.target, program.tensors)
-    count.steps(program.steps)
-    excess = count.finish().executable - program.code_room
+    if code is None:
+      count = CodeCount(program.target, program.tensors)
+      count.steps(program.steps)
+      code = count.finish().executable
+    excess, code = code - program.code_room, None
     tile = int(excess.argmax())
     if excess[tile] <= 0 or not _Search(program, tile, kinds).outline(
       excess[tile]
