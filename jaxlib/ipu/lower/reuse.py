@@ -210,4 +210,4 @@ def _kind(node: Node) -> Any:
 def _accessed(step: Step) -> set[int]:
   """All tensors that a step names."""
   moved = (n for m in step.moves for n in (m.source, m.destination))
-  return {*moved, *(a.tensor for a in step.accesses())}
+  return {*moved, *(n for n, _ in step.accesses())}

@@ -39,8 +39,8 @@ class Copy(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     for m in self.moves:
-      yield TensorAccess(m.source, False)
-      yield TensorAccess(m.destination, True)
+      yield m.source, False
+      yield m.destination, True
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     reads, copies, placed = [], [], []

@@ -32,11 +32,8 @@ def _free() -> schema.Cost:
   return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-class TensorAccess(NamedTuple):
-  """A tensor that a step reads or writes."""
-
-  tensor: int
-  written: bool
+# A tensor that a step reads or writes, and whether it writes it.
+TensorAccess = tuple[int, bool]
 
 
 class Decision(NamedTuple):
@@ -219,11 +216,11 @@ class Step:
 
   def reads(self) -> list[int]:
     """The tensors that it reads itself."""
-    return [a.tensor for a in self.accesses() if not a.written]
+    return [tensor for tensor, written in self.accesses() if not written]
 
   def writes(self) -> list[int]:
     """The tensors that it writes itself."""
-    return [a.tensor for a in self.accesses() if a.written]
+    return [tensor for tensor, written in self.accesses() if written]
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     """Its effects, if it has no regions: as far as is known of any step, it

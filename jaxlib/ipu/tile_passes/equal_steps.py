@@ -137,7 +137,7 @@ class Places(list[Place]):
   def _place(self, region: Region, index: int) -> Place:
     step = region[index]
     every = [*accesses([step])]
-    accessed = [a.tensor for a in every]
+    accessed = [n for n, _ in every]
     tensors = [*dict.fromkeys(accessed)]
     roots = self._roots(tensors)
     if step.callee is not None:
@@ -145,7 +145,7 @@ class Places(list[Place]):
       kind = self._kinds.of(("call", step.callee))
       return Place(region, index, kind, tensors, roots, accessed)
     numbers = {n: i for i, n in enumerate(tensors)}
-    written = frozenset([a.tensor for a in every if a.written])
+    written = frozenset([n for n, wrote in every if wrote])
     key: Any = object()  # the first part of an assembled root is like no other
     if self._assembled.isdisjoint((*tensors, *roots)):
       signatures = tuple([self._signature(n, numbers) for n in tensors])

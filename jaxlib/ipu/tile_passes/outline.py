@@ -382,7 +382,7 @@ def _empty_unused(program: TileProgram) -> None:
   """Makes tensors empty that no step accesses: those of sequences that have
   become functions."""
   tensors = program.tensors
-  used = {a.tensor for a in accesses(program.steps)}
+  used = {n for n, _ in accesses(program.steps)}
   used |= {*program.arguments, *program.results}
   used |= {tensors[n].root for n in used}
   for n in program.outlined.keys() - used:
