@@ -116,3 +116,10 @@ def test_prices_are_tried_once_for_copies(monkeypatch):
       pack.run(tiles)
       found.append(len(counter.calls))
   assert found[0] == found[1]
+
+
+def test_copies_have_one_row_of_buffers():
+  few, many = (compiled(count).memory.buffers for count in (FEW, MANY))
+  assert len(many) > len(few)
+  few, many = ({id(b.bytes) for b in found.values()} for found in (few, many))
+  assert len(many) == len(few)
