@@ -139,6 +139,8 @@ def _chosen(settings: Any) -> dict[str, Any]:
     value = getattr(settings, field.name)
     if dataclasses.is_dataclass(value):
       chosen[field.name] = _chosen(value)
+    elif isinstance(value, dict):  # options, in any order
+      chosen[field.name] = dict(sorted(value.items()))
     elif value != field.default:
       chosen[field.name] = value
   return chosen

@@ -251,6 +251,7 @@ def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   while (plan.code.executable > room).any():
     before, products = outline.Saved(state.tiles), state.builder.products
     state.tiles.code_room, functions = room, state.tiles.functions
+    state.tiles.code = plan.code.executable
     _run_passes(state, options, Phase.ALLOCATE, _OUTLINED)
     if state.tiles.functions == functions:
       break

@@ -10,6 +10,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jaxlib.ipu.ir.registry import REGISTRY
+from jaxlib.ipu.lower import reuse, tensors
 from jaxlib.ipu.lower.reuse import Reuse
 
 pytestmark = pytest.mark.ipu_only
@@ -119,3 +120,24 @@ def test_further_layers_are_not_lowered(monkeypatch, f):
 def test_other_operands_are_lowered_anew(monkeypatch):
   """Four products of different parts, of which one was moved before."""
   assert lowered(monkeypatch, again, 1) >= 4
+
+
+@pytest.mark.parametrize(
+  ("owner", "name", "each"), [(tensors, "resolve", 0), (reuse, "_kind", 1)]
+)
+def test_nodes_are_looked_at_once(monkeypatch, owner, name, each):
+  """What they have in common with others; their lines, once for all layers."""
+  calls = []
+  looked_at = getattr(owner, name)
+
+  def noted(*args):
+    calls.append(args)
+    return looked_at(*args)
+
+  monkeypatch.setattr(owner, name, noted)
+  found = []
+  for count in (4, 9):
+    calls.clear()
+    state = lowering_kit.phases(layers, arguments(count), 64)
+    found.append(len(calls) - each * len(state.module.graph.nodes))
+  assert found[0] == found[1]

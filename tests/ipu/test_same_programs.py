@@ -105,6 +105,18 @@ def test_keys_do_not_depend_on_where_sources_are(ipu, programs, monkeypatch):
   assert codes[0] != codes[1] and here == there
 
 
+def test_keys_do_not_depend_on_the_order_of_options(programs):
+  given = {"ipu_num_tiles": 3, "ipu_allow_out_of_memory": True}
+  orders = given, dict(reversed(given.items()))
+  here, there = (
+    programs.Recorder()._key(
+      b"", pipeline.Options(target=machines.resolve("ipu2"), given=order)
+    )
+    for order in orders
+  )
+  assert here == there
+
+
 def test_errors_are_recorded(programs):
   f = lambda x: jnp.zeros((1 << 15, 1 << 15)) + x[0, 0]
   with programs.Recorder() as recorder, pytest.raises(CompileError):

@@ -203,6 +203,22 @@ def test_parts_of_a_concatenation_are_written_in_place():
   assert found.steps[0].packed == ()  # parts are whole vectors
 
 
+def test_a_copy_that_moves_less_has_nothing_in_common_with_its_copies():
+  found = program(
+    "ProgramFields(arguments=[0], results=[3, 4], kept=[3, 4])",
+    root(0, 8, ARGUMENT), root(1, 8), root(2, 8),
+    root(3, 16, RESULT), root(4, 8, RESULT),
+    double([0], [1, 2], 8),
+    copy(move(1, 3, 8), move(2, 3, 8, 8), move(0, 4, 8),
+         staying="None, None, None"),
+  )  # fmt: skip
+  other = found.steps[1].renamed(lambda n: n)
+  assert other.common is found.steps[1].common
+  in_place.run(found)
+  assert len(found.steps[1].moves) == 1 < len(other.moves)
+  assert other.common is not found.steps[1].common
+
+
 def test_parts_that_something_else_reads_are_copied():
   found = program(
     "ProgramFields(arguments=[0], results=[3, 4], kept=[3, 4])",

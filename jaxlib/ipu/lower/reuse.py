@@ -80,7 +80,12 @@ class Reuse:
     self._builder = builder
     self._products = products
     self._lowered: dict[Any, _Lowered] = {}
-    self._alike = Counter(map(_kind, graph.nodes))
+    numbers: dict[Any, int] = {}
+    self._kinds = {
+      id(node): numbers.setdefault(_kind(node), len(numbers))
+      for node in graph.nodes
+    }
+    self._alike = Counter(self._kinds.values())
 
   def lower(self, node: Node, lower: Lower) -> None:
     """Adds a node's steps: by `lower`, or by copying those of an equal one."""
@@ -95,7 +100,7 @@ class Reuse:
   def _question(self, node: Node) -> _Question | None:
     """What a node's lowering depends on; None if no node is like it, or if that
     is not known."""
-    kind = _kind(node)
+    kind = self._kinds[id(node)]
     context = REGISTRY[node.op].context
     if context is None or self._alike[kind] == 1:
       return None
@@ -210,4 +215,4 @@ def _kind(node: Node) -> Any:
 def _accessed(step: Step) -> set[int]:
   """All tensors that a step names."""
   moved = (n for m in step.moves for n in (m.source, m.destination))
-  return {*moved, *(a.tensor for a in step.accesses())}
+  return {*moved, *(n for n, _ in step.accesses())}

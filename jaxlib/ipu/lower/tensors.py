@@ -39,7 +39,7 @@ class Tensors:
     self.constants: list[bytes | memoryview] = []
     self._constant_bytes = 0
     self.locations: dict[tuple[str, str, str, int], int] = {}
-    self._located: dict[tuple[int, str], tuple[Any, int]] = {}
+    self._located: dict[tuple[Any, str], tuple[Any, int]] = {}
     self._values: dict[int, View] = {}
     self._keep: list[Value] = []
     self._constant_roots: dict[Any, int] = {}
@@ -125,9 +125,9 @@ class Tensors:
     location = node.location
     if location is None:
       return
-    # Nodes that replace the same operation share its location.
+    # Equal layers have equal locations, but each its own object of MLIR's.
     operation = operation or node.op
-    key = (id(location), operation)
+    key = getattr(location, "attr", id(location)), operation
     if key not in self._located:
       number = self._intern(resolve(location, operation))
       self._located[key] = location, number

@@ -189,10 +189,13 @@ def _buffers(builder: Builder, line: Timeline) -> Buffers:
   read."""
   found = {}
   tiles = builder.target.num_tiles
+  known: dict[int, Array] = {}  # copies of a step share their buffers
   for step in walk(builder.steps):
     if step.buffers is not None:
-      taken = np.zeros(tiles, np.int64)
-      taken[: len(step.buffers)] = step.buffers[:tiles]
+      taken = known.get(id(step.buffers))
+      if taken is None:
+        taken = known[id(step.buffers)] = np.zeros(tiles, np.int64)
+        taken[: len(step.buffers)] = step.buffers[:tiles]
       found[step.time] = StepBuffers(step, taken)
   for step, roots in line.permuted:
     held = [tile_bytes(builder.tensors[r], tiles) for r in roots]

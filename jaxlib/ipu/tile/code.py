@@ -132,6 +132,22 @@ class Participants(NamedTuple):
 NOWHERE = Participants(set(), False)
 
 
+class ExchangeCode(NamedTuple):
+  """What an exchange takes on each tile.
+
+  Attributes:
+    words: of code.
+    busy: the tiles that send or receive.
+    copies: for each copy that comes with a move, the tiles that make it.
+    buffers: bytes of the tile's message buffers; None if no tile needs one.
+  """
+
+  words: Array
+  busy: Mask
+  copies: Sequence[Mask]
+  buffers: Array | None
+
+
 class HasCode(Protocol):
   """A step."""
 

@@ -30,7 +30,7 @@ class PartitionId(Step):
   tensor: int
 
   def accesses(self) -> Iterator[TensorAccess]:
-    yield TensorAccess(self.tensor, True)
+    yield self.tensor, True
 
   def renamed(self, name: Callable[[int], int]) -> Step:
     found = copy.copy(self)
@@ -68,9 +68,9 @@ class Collective(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     for tensor in self.operands:
-      yield TensorAccess(tensor, False)
+      yield tensor, False
     for tensor in self.results:
-      yield TensorAccess(tensor, True)
+      yield tensor, True
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     # A result may take the place of its operand: all devices' elements of one

@@ -17,7 +17,12 @@ from jaxlib.ipu.moves.messages import messages, move_traffic, staying
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import NOWHERE, CodeCount, Participants
+from jaxlib.ipu.tile.code import (
+  NOWHERE,
+  CodeCount,
+  ExchangeCode,
+  Participants,
+)
 from jaxlib.ipu.tile.step import Effects, HostWork, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
 from jaxlib.ipu.tile.view import View
@@ -34,8 +39,8 @@ class Copy(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     for m in self.moves:
-      yield TensorAccess(m.source, False)
-      yield TensorAccess(m.destination, True)
+      yield m.source, False
+      yield m.destination, True
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     reads, copies, placed = [], [], []
@@ -94,33 +99,39 @@ class Copy(Step):
   def count_code(self, count: CodeCount) -> Participants:
     if self.within is not None:
       count.copies(self.within > 0)
+    known = self.common.exchanges
+    found = known.get(self.word_price)
+    if found is None:
+      found = known[self.word_price] = self._code(count)
+    for where in found.copies:
+      count.copies(where)
+    if not len(found.busy):
+      return NOWHERE
+    count.exchange(found.words, found.busy)
+    self.buffers = found.buffers
+    return Participants(set(), True)
+
+  def _code(self, count: CodeCount) -> ExchangeCode:
     tiles = count.target.num_tiles
-    words = np.zeros(tiles, np.int64)
-    busy, buffers = [], None
+    words, busy = np.zeros(tiles, np.int64), np.zeros(0, np.bool_)
+    copies, buffers = [], None
     for moving, placed in self._moving(count.tensors):
       found = messages(*moving, placed, self.word_price)
       beside = staying(*moving, narrow=True) if placed else None
       if beside is not None:
-        count.copies(beside > 0)
+        copies.append(beside > 0)
       if found is None:
         continue
       words[: len(found.words)] += found.words
-      busy.append(found.busy)
+      longer, shorter = sorted((found.busy, busy), key=len, reverse=True)
+      busy = longer.copy()
+      busy[: len(shorter)] |= shorter
       if found.buffers is not None:
         if buffers is None:
           buffers = np.zeros(tiles, np.int64)
         buffers[: len(found.buffers)] += found.buffers
-        count.copies(found.buffers > 0)
-    if not busy:
-      return NOWHERE
-    some = max(busy, key=len)
-    if len(busy) > 1:
-      some = some.copy()
-      for other in busy:
-        some[: len(other)] |= other
-    count.exchange(words, some)
-    self.buffers = buffers
-    return Participants(set(), True)
+        copies.append(found.buffers > 0)
+    return ExchangeCode(words, busy, copies, buffers)
 
   def set_word_price(
     self, target: Target, tensors: Sequence[TensorInfo], price: int

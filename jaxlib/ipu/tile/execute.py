@@ -59,9 +59,9 @@ class Execute(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     for a in self.operands:
-      yield TensorAccess(a.tensor, False)
+      yield a.tensor, False
     for a in self.results:
-      yield TensorAccess(a.tensor, True)
+      yield a.tensor, True
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     early_reads: list[int] = []

@@ -35,11 +35,11 @@ class Infeed(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     if self.feed != schema.NONE:
-      yield TensorAccess(self.feed, False)
+      yield self.feed, False
     for a in self.results:
-      yield TensorAccess(a.tensor, True)
+      yield a.tensor, True
     if self.valid != schema.NONE:
-      yield TensorAccess(self.valid, True)
+      yield self.valid, True
 
   def renamed(self, name: Callable[[int], int]) -> Step:
     found = copy.copy(self)
@@ -75,7 +75,7 @@ class Outfeed(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     for a in self.operands:
-      yield TensorAccess(a.tensor, False)
+      yield a.tensor, False
 
   def renamed(self, name: Callable[[int], int]) -> Step:
     found = copy.copy(self)

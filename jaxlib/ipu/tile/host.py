@@ -32,8 +32,8 @@ class HostCopy(Step):
   on_host: ClassVar[bool] = True
 
   def accesses(self) -> Iterator[TensorAccess]:
-    yield TensorAccess(self.tensor, False)
-    yield TensorAccess(self.tensor, True)
+    yield self.tensor, False
+    yield self.tensor, True
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     # An argument has its memory from the beginning, a result until the end.
@@ -74,9 +74,9 @@ class HostMove(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     if self.index != schema.NONE:
-      yield TensorAccess(self.index, False)
-    yield TensorAccess(self.source, False)
-    yield TensorAccess(self.destination, True)
+      yield self.index, False
+    yield self.source, False
+    yield self.destination, True
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     effects = Step.effects(self, tensors)
@@ -123,9 +123,9 @@ class HostCallback(Step):
 
   def accesses(self) -> Iterator[TensorAccess]:
     for a in self.operands:
-      yield TensorAccess(a.tensor, False)
+      yield a.tensor, False
     for a in self.results:
-      yield TensorAccess(a.tensor, True)
+      yield a.tensor, True
 
   def renamed(self, name: Callable[[int], int]) -> Step:
     found = copy.copy(self)

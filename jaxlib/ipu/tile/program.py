@@ -32,6 +32,8 @@ class TileProgram:
     functions: how many there are (tile/call.py).
     code_room: bytes of executable code that each tile should have at most
       [tile]; None: any number.
+    code: bytes of executable code on each tile [tile], if they are known; a
+      pass that changes steps resets it.
     packed: whether packed messages have made room (tile_passes/pack.py).
     outlined: tensors of steps that have become functions, and the functions'
       tensors that stand for them (tile_passes/outline.py).
@@ -52,6 +54,7 @@ class TileProgram:
   used: Used = dataclasses.field(default_factory=Used)
   functions: int = 0
   code_room: Array | None = None
+  code: Array | None = None
   packed: bool = False
   outlined: dict[int, int] = dataclasses.field(default_factory=dict)
   arena_bytes: int = 0

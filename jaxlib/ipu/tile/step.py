@@ -18,7 +18,7 @@ from jaxlib.ipu.layout import Array, Layout
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
-from jaxlib.ipu.tile.code import CodeCount, Participants
+from jaxlib.ipu.tile.code import CodeCount, ExchangeCode, Participants
 from jaxlib.ipu.tile.tensor import TensorInfo
 
 
@@ -32,11 +32,8 @@ def _free() -> schema.Cost:
   return schema.Cost(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-class TensorAccess(NamedTuple):
-  """A tensor that a step reads or writes."""
-
-  tensor: int
-  written: bool
+# A tensor that a step reads or writes, and whether it writes it.
+TensorAccess = tuple[int, bool]
 
 
 class Decision(NamedTuple):
@@ -90,6 +87,18 @@ class Effects:
   used: Sequence[tuple[int, bool]] = ()
   permuted: Set[int] = frozenset()
   time: int = -1
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Common:
+  """What a step and its copies on other tensors (`Step.renamed`) have in
+  common, worked out once for all of them.
+
+  Attributes:
+    exchanges: the code of an exchange, by the price of a word of it.
+  """
+
+  exchanges: dict[int, ExchangeCode] = dataclasses.field(default_factory=dict)
 
 
 class Region(list["Step"]):
@@ -151,6 +160,8 @@ class Step:
     constants: of its register program, in order.
     passed: how many of these differ from call to call of the function that it
       is in, and are passed to it.
+    common: shared with its copies; a pass that changes what one of them does to
+      its tensors gives it another.
     known_code: bytes of its code on its tiles; None if counting it says.
   """
 
@@ -167,6 +178,7 @@ class Step:
   word_price: int = 0
   packed: tuple[int, ...] = ()
   passed: int = 0
+  common: Common = dataclasses.field(default_factory=Common)
 
   on_host: ClassVar[bool] = False
   on_links: ClassVar[bool] = False
@@ -204,11 +216,11 @@ class Step:
 
   def reads(self) -> list[int]:
     """The tensors that it reads itself."""
-    return [a.tensor for a in self.accesses() if not a.written]
+    return [tensor for tensor, written in self.accesses() if not written]
 
   def writes(self) -> list[int]:
     """The tensors that it writes itself."""
-    return [a.tensor for a in self.accesses() if a.written]
+    return [tensor for tensor, written in self.accesses() if written]
 
   def effects(self, tensors: Sequence[TensorInfo]) -> Effects:
     """Its effects, if it has no regions: as far as is known of any step, it

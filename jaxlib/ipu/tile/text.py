@@ -207,14 +207,15 @@ def _region(
   return f"]{facts})"
 
 
-# Locations of MLIR, which only reports read; they have no text to read again.
-_LEFT_OUT = "origins"
+# Locations of MLIR, which only reports read and which have no text to read
+# again; and what follows from the other fields.
+_LEFT_OUT = frozenset({"origins", "common"})
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
   """The fields of a record that differ from their defaults."""
   for field in dataclasses.fields(value):
-    if field.name == _LEFT_OUT:
+    if field.name in _LEFT_OUT:
       continue
     found = getattr(value, field.name)
     default = field.default

@@ -44,5 +44,5 @@ def accesses(steps: Sequence[Step]) -> Iterator[TensorAccess]:
     decision = step.decision
     for i, region in enumerate(step.regions):
       if decision is not None and decision.after == i:
-        yield TensorAccess(decision.tensor, False)
+        yield decision.tensor, False
       yield from accesses(region)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from jaxlib.ipu.kernel.instruction import Code
@@ -36,8 +37,8 @@ class Place:
   Attributes:
     region, index: where it is.
     kind: a number that equal steps have in common.
-    tensors: that it accesses, nested steps included, in the order of
-      `Step.renamed`.
+    tensors: that it accesses, nested steps included, in order.
+    roots: of those that are placed, in this order.
     accessed: the tensor of each access.
     written: the tensors that it writes.
     times: how often a run comes here; loops whose trip count data decide count
@@ -48,6 +49,7 @@ class Place:
   index: int
   kind: int
   tensors: Sequence[int] = ()
+  roots: Sequence[int] = ()
   accessed: Sequence[int] = ()
   written: frozenset[int] = frozenset()
   times: int = 1
@@ -71,38 +73,22 @@ class Kinds:
     # By the step's id, with the step, which may have left the program.
     self.places: dict[int, tuple[Step, Place]] = {}
     self._kinds: dict[Any, int] = {}
-    self._records: dict[int, int] = {}
+    # By the id of what copies have in common, and the price of a word of code.
+    self._copies: dict[tuple[int, int], int] = {}
 
   def of(self, key: Any) -> int:
     """The number of a value."""
     return self._kinds.setdefault(key, len(self._kinds))
 
-  def plain(self, value: Any) -> Any:
-    """A step as a value that can be compared, without constants of register
-    programs."""
-    kind = value.__class__
-    names = _compared(kind)
-    if names is not None:
-      return kind.__name__, *[
-        self._record(getattr(value, name))
-        if name == "fields"
-        else self.plain(getattr(value, name))
-        for name in names
-      ]
-    if isinstance(value, Code):
-      return value.abstract
-    if isinstance(value, Epilogue):
-      return value.exchanges, value.words
-    if isinstance(value, list | tuple):
-      return tuple([v if type(v) is int else self.plain(v) for v in value])
-    return value
-
-  def _record(self, record: schema.Fields) -> int:
-    """The number of a codelet's record. Steps that were copied (lower/reuse.py,
-    `Step.renamed`) share one record."""
-    found = self._records.get(id(record))
+  def of_step(self, step: Step, name: Callable[[int], int]) -> int:
+    """The number of a step whose tensors are named by their order; the same for
+    all of its copies."""
+    if step.regions:
+      return self.of(_plain(step.renamed(name)))
+    key = id(step.common), step.word_price
+    found = self._copies.get(key)
     if found is None:
-      found = self._records[id(record)] = self.of(self.plain(record))
+      found = self._copies[key] = self.of(_plain(step.renamed(name)))
     return found
 
 
@@ -133,7 +119,7 @@ class Places(list[Place]):
       if regions
     }
     self._outer = {i: n for n, inner in self._inner.items() for i in inner}
-    self.uses = Counter(a.tensor for a in accesses(program.steps))
+    self.uses = Counter(itertools.chain.from_iterable(map(_uses, self)))
 
   def covered(self, begins: Sequence[int], length: int) -> set[int]:
     """The places of sequences, and those in them and around them."""
@@ -151,24 +137,26 @@ class Places(list[Place]):
   def _place(self, region: Region, index: int) -> Place:
     step = region[index]
     every = [*accesses([step])]
-    accessed = [a.tensor for a in every]
+    accessed = [n for n, _ in every]
+    tensors = [*dict.fromkeys(accessed)]
+    roots = self._roots(tensors)
     if step.callee is not None:
       # All its calls access the same tensors.
-      kind, inner = (
-        self._kinds.of(("call", step.callee)),
-        dict.fromkeys(accessed),
-      )
-      return Place(region, index, kind, [*inner], accessed)
-    numbers: dict[int, int] = {}
-    plain = step.renamed(lambda n: numbers.setdefault(n, len(numbers)))
-    written = frozenset(a.tensor for a in every if a.written)
-    roots = {self.tensors[n].root for n in numbers}
+      kind = self._kinds.of(("call", step.callee))
+      return Place(region, index, kind, tensors, roots, accessed)
+    numbers = {n: i for i, n in enumerate(tensors)}
+    written = frozenset([n for n, wrote in every if wrote])
     key: Any = object()  # the first part of an assembled root is like no other
-    if roots.isdisjoint(self._assembled):
-      signatures = tuple([self._signature(n, numbers) for n in numbers])
-      key = self._kinds.plain(plain), signatures
+    if self._assembled.isdisjoint((*tensors, *roots)):
+      signatures = tuple([self._signature(n, numbers) for n in tensors])
+      key = self._kinds.of_step(step, numbers.__getitem__), signatures
     kind = self._kinds.of(key)
-    return Place(region, index, kind, [*numbers], accessed, written)
+    return Place(region, index, kind, tensors, roots, accessed, written)
+
+  def _roots(self, numbers: Iterable[int]) -> list[int]:
+    """The roots of placed tensors."""
+    some = ((n, self.tensors[n].root) for n in numbers)
+    return [root for n, root in some if root != n]
 
   def _signature(self, number: int, numbers: dict[int, int]) -> Any:
     """What has to be the same of a tensor for steps to be equal. Roots that may
@@ -181,7 +169,8 @@ class Places(list[Place]):
       info.layout,
       info.offset,
       info.strides,
-      info.root if root.space in _KEPT else numbers.get(info.root, -1),
+      info.root if root.space in _KEPT else -1,
+      numbers.get(info.root, -1),
       root.dtype,
       root.shape,
       root.layout,
@@ -261,59 +250,59 @@ class _Match:
     self.begins = begins
     self.alive = [*range(len(begins))]
     self.names: list[dict[int, int]] = [{} for _ in begins]
-    self._back: list[dict[int, int]] = [{} for _ in begins]
+    self._named: list[set[int]] = [set() for _ in begins]
     self._renamed: set[int] = set()  # placed tensors of the first one
-    # Accesses of each sequence's renamed placed tensors that are outside.
-    self._outside = [0] * len(begins)
+    # Accesses of each sequence's renamed placed tensors in the program, and of
+    # those of any sequence in its steps so far.
+    self._uses = [0] * len(begins)
+    self._inside = 0
 
   def step(self, offset: int) -> bool:
     """Compares the next step of all; returns whether any are left."""
     first = self._places[self.begins[0] + offset]
     known = self.names[0]
-    new = [n for n in first.tensors if n not in known]
-    for n in [*new, *(self._tensors[n].root for n in new)]:
-      known[n] = self._back[0][n] = n
+    placed = [
+      n for n in first.tensors if n not in known and self._tensors[n].root != n
+    ]
+    for n in (*first.tensors, *first.roots):
+      known[n] = n
+    before = {n for n in placed if n not in first.written}
     left = [0]
     for i in self.alive[1:]:
-      if self._bind(i, first, self._places[self.begins[i] + offset]):
+      if self._bind(i, first, self._places[self.begins[i] + offset], before):
         left.append(i)
     self.alive = left
-    for n in new:
-      if self._tensors[n].root == n:
-        continue
-      if any(self.names[i][n] != n for i in left):
+    for n in placed:
+      names = [self.names[i][n] for i in left]
+      if names.count(n) < len(names):
         self._renamed.add(n)
-        for i in left:
-          self._outside[i] += self._places.uses[self.names[i][n]]
-    for i in left if self._renamed else ():
-      back = self._back[i]
-      for n in self._places[self.begins[i] + offset].accessed:
-        if back.get(n) in self._renamed:
-          self._outside[i] -= 1
+        for i, name in zip(left, names, strict=True):
+          self._uses[i] += self._places.uses[name]
+    if self._renamed:
+      self._inside += sum(n in self._renamed for n in first.accessed)
     return len(left) > 1
 
-  def _bind(self, i: int, first: Place, place: Place) -> bool:
+  def _bind(self, i: int, first: Place, place: Place, before: Set[int]) -> bool:
     """Whether a sequence's step has the tensors that correspond to those of the
-    first sequence, or new ones."""
-    names, back = self.names[i], self._back[i]
-    for a, b in zip(first.tensors, place.tensors, strict=True):
-      pairs = (a, b), (self._tensors[a].root, self._tensors[b].root)
-      for here, there in pairs:
-        if here in names or there in back:
-          if names.get(here) != there or back.get(there) != here:
-            return False
-          continue
-        placed_before = (
-          self._tensors[here].root != here and here not in first.written
-        )
-        if placed_before and here != there:
+    first sequence, or new ones; of those that were placed `before`, the same.
+    """
+    names, named = self.names[i], self._named[i]
+    here = itertools.chain(first.tensors, first.roots)
+    there = itertools.chain(place.tensors, place.roots)
+    for one, other in zip(here, there, strict=True):
+      known = names.get(one)
+      if known is None:
+        if other in named or (one != other and one in before):
           return False
-        names[here], back[there] = there, here
+        names[one] = other
+        named.add(other)
+      elif known != other:
+        return False
     return True
 
   def closed(self) -> list[int]:
     """The sequences that contain all accesses of placed tensors that differ."""
-    found = [i for i in self.alive if not self._outside[i]]
+    found = [i for i in self.alive if self._uses[i] == self._inside]
     return found if found[:1] == [0] else []
 
   def sequences(
@@ -352,11 +341,35 @@ def _own_regions(place: Place) -> Sequence[Region]:
   return place.step.regions
 
 
+def _uses(place: Place) -> Sequence[int]:
+  """The tensor of each access at a place, without those at other places."""
+  if not _own_regions(place):
+    return place.accessed
+  decision = place.step.decision
+  return [] if decision is None else [decision.tensor]
+
+
 # Fields in which equal steps may differ, and those that follow from the others.
 _BESIDE = frozenset(
   "location own buffers origins operation has_effect time staying within packed"
-  " hints passed".split()
+  " hints passed common".split()
 )
+
+
+def _plain(value: Any) -> Any:
+  """A step as a value that can be compared, without constants of register
+  programs."""
+  kind = value.__class__
+  names = _compared(kind)
+  if names is not None:
+    return kind.__name__, *[_plain(getattr(value, name)) for name in names]
+  if isinstance(value, Code):
+    return value.abstract
+  if isinstance(value, Epilogue):
+    return value.exchanges, value.words
+  if isinstance(value, list | tuple):
+    return tuple([v if type(v) is int else _plain(v) for v in value])
+  return value
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.moves.messages import VECTOR
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.program import TileProgram
-from jaxlib.ipu.tile.step import Region, Step
+from jaxlib.ipu.tile.step import Common, Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.view import View
 from jaxlib.ipu.tile.walk import exchanges, with_regions
@@ -182,6 +182,7 @@ class _Uses:
       source.strides = view.strides
     copy.moves = [move for move, _ in left]
     copy.staying = [stays for _, stays in left]
+    copy.common = Common()
 
 
 def _in_vectors(root: TensorInfo, views: list[View]) -> bool:

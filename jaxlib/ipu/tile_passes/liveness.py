@@ -15,11 +15,12 @@ all of which are written before any is read.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
 
-from jaxlib.ipu.tile.step import Decision, Effects, Step
+from jaxlib.ipu.tile.step import Decision, Effects, Region, Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile_passes.flow import Fork, Loop
 
@@ -55,6 +56,10 @@ class Timeline:
     self._loops: list[int] = []
     self._held: list[set[int]] = []
     self.events: list[Effects] = []
+    # By function, the effects of the steps in its body, which are those of each
+    # of its calls; and those of the body that is being traversed.
+    self._functions: dict[int, list[Effects]] = {}
+    self._body: Iterator[Effects] | list[Effects] = []
     self._tree = self._number(steps)
     self.end = self._now
 
@@ -72,14 +77,22 @@ class Timeline:
       if not step.regions:
         out.append(self._effects(step))
       elif step.callee is not None:
-        for region in step.regions:
-          out += self._number(region)
+        out += self._call(step.callee, step.regions)
       elif step.exclusive:
         if step.decision is not None:
           out.append(self._decided(step.decision))
         out.append(self._fork_of(step))
       else:
         out.append(self._loop_of(step))
+    return out
+
+  def _call(self, function: int, regions: Sequence[Region]) -> list[Any]:
+    outer, known = self._body, self._functions.get(function)
+    self._body = [] if known is None else iter(known)
+    out = [node for region in regions for node in self._number(region)]
+    if isinstance(self._body, list):
+      self._functions[function] = self._body
+    self._body = outer
     return out
 
   def _loop_of(self, step: Step) -> Loop:
@@ -123,7 +136,11 @@ class Timeline:
       self._held[outermost].add(number)
 
   def _effects(self, step: Step) -> Effects:
-    found = step.effects(self._tensors)
+    if isinstance(self._body, list):
+      found = step.effects(self._tensors)
+      self._body.append(found)
+    else:
+      found = dataclasses.replace(next(self._body))
     for number, early in found.used:
       self._use(number, early)
     for number in found.placed:

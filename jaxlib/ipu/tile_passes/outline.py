@@ -61,11 +61,13 @@ def run(program: TileProgram) -> None:
   """Outlines steps until every tile has room for its code, or nothing pays."""
   if program.code_room is None:
     return
-  kinds = Kinds()
+  kinds, code, program.code = Kinds(), program.code, None
   for _ in range(_SEARCHES):
-    count = CodeCount(program.target, program.tensors)
-    count.steps(program.steps)
-    excess = count.finish().executable - program.code_room
+    if code is None:
+      count = CodeCount(program.target, program.tensors)
+      count.steps(program.steps)
+      code = count.finish().executable
+    excess, code = code - program.code_room, None
     tile = int(excess.argmax())
     if excess[tile] <= 0 or not _Search(program, tile, kinds).outline(
       excess[tile]
@@ -104,7 +106,7 @@ class _Search:
     self._tile = tile
     self._sizes: dict[int, int] = {}
     self._vertices: dict[int, int] = {}
-    self._writes: dict[tuple[int, int], set[int]] = {}
+    self._writes: dict[int, set[int]] = {}  # by place
     self._places = Places(program, kinds)
     self._line = lifetimes(program).line
 
@@ -289,24 +291,32 @@ class _Search:
     before, after = [], []
     for n in roots:
       root = f.names[i][n]
+      live = self._line.intervals.get(root, ())
       fixed = tensors[root].space in (schema.ARGUMENT, schema.CONSTANT)
-      live = self._line.intervals.get(root, [])
-      if any(b <= begin <= e and (b < begin or fixed) for b, e in live):
-        before.append(n)
-      if root in written and any(b < end <= e for b, e in live):
-        after.append(n)
+      for b, e in live:
+        if b <= begin <= e and (b < begin or fixed):
+          before.append(n)
+          break
+      for b, e in live if root in written else ():
+        if b < end <= e:
+          after.append(n)
+          break
     return before, after
 
   def _written(self, begin: int, length: int) -> set[int]:
-    """The roots that a sequence writes. It is asked for several times of each
-    that may become a function."""
-    found = self._writes.get((begin, length))
+    """The roots that a sequence writes."""
+    return set().union(*map(self._written_at, range(begin, begin + length)))
+
+  def _written_at(self, number: int) -> set[int]:
+    """The roots that the step at a place writes, those in it included. It is
+    asked for by each sequence that may become a function."""
+    found = self._writes.get(number)
     if found is None:
       tensors = self._program.tensors
       # An exchange does not write the roots of which it places copies.
-      found = self._writes[begin, length] = {
+      found = self._writes[number] = {
         tensors[n].root
-        for s in walk(self._places[begin].steps(length))
+        for s in walk([self._places[number].step])
         for n in s.writes()
         if tensors[n].root == n or not s.moves
       }
@@ -372,7 +382,7 @@ def _empty_unused(program: TileProgram) -> None:
   """Makes tensors empty that no step accesses: those of sequences that have
   become functions."""
   tensors = program.tensors
-  used = {a.tensor for a in accesses(program.steps)}
+  used = {n for n, _ in accesses(program.steps)}
   used |= {*program.arguments, *program.results}
   used |= {tensors[n].root for n in used}
   for n in program.outlined.keys() - used:

@@ -84,6 +84,7 @@ class _Code:
   def __init__(self, program: TileProgram, exchanges: Sequence[Step]) -> None:
     self.exchanges = exchanges
     self._program = program
+    # By what copies of an exchange have in common, and its price.
     self._known: dict[tuple[int, int], tuple[Array, Mask]] = {}
     count = _counted(program)
     self._copying = count.copying
@@ -102,15 +103,17 @@ class _Code:
     return total + COPIES * copying
 
   def _of(self, i: int, price: int) -> tuple[Array, Mask]:
-    """An exchange's own code, and the tiles that copy for it."""
-    found = self._known.get((i, price))
+    """The code of an exchange's messages, and the tiles that copy for it."""
+    step = self.exchanges[i]
+    key = id(step.common), price
+    found = self._known.get(key)
     if found is None:
-      step = self.exchanges[i]
-      before, step.word_price = step.word_price, price
+      before = step.word_price, step.within
+      step.word_price, step.within = price, None
       count = CodeCount(self._program.target, self._program.tensors)
       count.step(step)
-      step.word_price = before
-      found = self._known[i, price] = count.own_code(), count.copying
+      step.word_price, step.within = before
+      found = self._known[key] = count.own_code(), count.copying
     return found
 
 
