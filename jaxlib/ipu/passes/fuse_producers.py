@@ -24,6 +24,7 @@ from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import extract
 from jaxlib.ipu.ops.reduce import REDUCE
 from jaxlib.ipu.passes import origins
+from jaxlib.ipu.passes.map_parts import without
 
 # Maximum cost of computing a value in a reduction, beside a map that computes
 # others from the same operands, in simple instructions, to save the SRAM of all
@@ -173,22 +174,6 @@ def _rounding(node: Node, used_by: Users) -> Node | None:
 
 def _prune(node: Node, used_by: Users) -> Node:
   """A map without its unused results."""
-  used = [v for v in node.results if used_by[id(v)]]
-  if len(used) == len(node.results) or not used:
-    return node  # all are used, or `dce` removes the node
-  program: MapProgram = node.attributes
-  code, outputs, operands = extract(
-    program.code, tuple(program.outputs[v.index] for v in used)
-  )
-  pruned = Node(
-    MAP,
-    tuple(node.inputs[o] for o in operands),
-    [],
-    MapProgram(program.shape, code, outputs),
-    location=node.location,
-  )
-  pruned.origins = node.origins
-  pruned.results = tuple(used)
-  for place, value in enumerate(used):
-    value.node, value.index = pruned, place
-  return pruned
+  unused = {v.index for v in node.results if not used_by[id(v)]}
+  # If none is used, `dce` removes the node.
+  return (without(node, unused) or node) if unused else node

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.kernel.instruction import Code
@@ -53,7 +55,7 @@ def without(node: Node, outputs: set[int]) -> Node | None:
     MAP,
     tuple(node.inputs[k] for k in operands),
     [],
-    MapProgram(program.shape, code, numbers),
+    dataclasses.replace(program, code=code, outputs=numbers),
     location=node.location,
   )
   rest.origins = node.origins
