@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 
@@ -179,6 +180,42 @@ class Mask {
   int n_;
 #endif
 };
+
+// Lane i of the result is element i * kStride of the vectors a and b, which are
+// numbers kFirst and kFirst + 1 of those in memory; any if they have none.
+template <int kStride, int kFirst, typename V, int... kI>
+[[gnu::always_inline]] inline V SelectStrided(
+    V a, V b, std::integer_sequence<int, kI...>) {
+  constexpr int kN = sizeof...(kI);
+  constexpr auto lane = [](int i) {
+    const int place = i * kStride - kFirst * kN;
+    return place >= 0 && place < 2 * kN ? place : 0;
+  };
+  return __builtin_shufflevector(a, b, lane(kI)...);
+}
+
+// The elements at p with a stride of 2, 3 or 4, as one vector. Loads whole
+// vectors, which takes less time than one element after the other, but accesses
+// no memory beyond the last element.
+template <int kStride, typename T>
+[[gnu::always_inline]] inline Vector<T> LoadStrided(const T* p) {
+  constexpr int kN = kLanes<T>;
+  static_assert(kStride >= 2 && kStride <= 4);
+  constexpr auto kAll = std::make_integer_sequence<int, kN>();
+  const auto at = [p](int number) { return Load<Vector<T>>(p + number * kN); };
+  const Vector<T> end = Mask<T>(kN - kStride + 1).Load(p + (kStride - 1) * kN);
+  if constexpr (kStride == 2) {
+    return SelectStrided<2, 0>(at(0), end, kAll);
+  } else {
+    const Vector<T> low = SelectStrided<kStride, 0>(at(0), at(1), kAll);
+    const Vector<T> high =
+        SelectStrided<kStride, 2>(kStride == 3 ? end : at(2), end, kAll);
+    return [&]<int... kI>(std::integer_sequence<int, kI...>) {
+      return __builtin_shufflevector(low, high,
+                                     (kI * kStride < 2 * kN ? kI : kN + kI)...);
+    }(kAll);
+  }
+}
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

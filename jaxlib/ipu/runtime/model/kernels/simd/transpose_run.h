@@ -73,7 +73,8 @@ void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
 #ifdef __AVX2__
   // The excess rows of a block are written where the next step's first rows go,
   // and overwritten later. The last of several blocks overlaps the one before.
-  for (; i + kSide<T> <= k; i += kSide<T>) {
+  for (; i < k && k >= kSide<T>; i += kSide<T>) {
+    i = std::min(i, k - kSide<T>);
     for (int64_t r = 0; r < rows; r += kSide<T>) {
       const int64_t first = rows < kSide<T> ? 0 : std::min(r, rows - kSide<T>);
       TransposeSquare(from + first * from_row + i, from_row, rows - 1 - first,
