@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -215,6 +216,36 @@ template <int kStride, typename T>
                                      (kI * kStride < 2 * kN ? kI : kN + kI)...);
     }(kAll);
   }
+}
+
+// The elements at these offsets, in bytes. 10^6 f32 of 1000 took 320 us instead
+// of 575 one by one, and of 10^6 600 instead of 830 (AVX-512, one core).
+template <typename T>
+[[gnu::always_inline]] inline Vector<T> LoadAt(
+    const char* from, Vector<int32_t, kLanes<T>> offsets) {
+#if IPU_AVX512
+  if constexpr (sizeof(T) == 4) {
+    return (Vector<T>)_mm512_i32gather_epi32((__m512i)offsets, from, 1);
+  } else {
+    return (Vector<T>)_mm512_i32gather_epi64((__m256i)offsets, from, 1);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    return (Vector<T>)_mm256_i32gather_epi32((const int*)from, (__m256i)offsets,
+                                             1);
+  } else {
+    return (Vector<T>)_mm256_i32gather_epi64((const long long*)from,
+                                             (__m128i)offsets, 1);
+  }
+#else
+  Vector<T> v;
+  for (int i = 0; i < kLanes<T>; ++i) {
+    T x;
+    std::memcpy(&x, from + offsets[i], sizeof x);
+    v[i] = x;
+  }
+  return v;
+#endif
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS
