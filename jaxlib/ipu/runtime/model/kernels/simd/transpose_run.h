@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
@@ -64,11 +66,58 @@ template <typename T>
 
 #endif
 
+// Rows of kFew elements that follow each other. Writes nothing beyond.
+template <int kFew, typename T>
+void SplitFew(const T* from, int64_t rows, T* to, int64_t step) {
+  int64_t r = 0;
+  for (; r + kLanes<T> <= rows; r += kLanes<T>) {
+    [&]<int... kI>(std::integer_sequence<int, kI...>) {
+      (Store(to + kI * step + r, LoadStrided<kFew>(from + r * kFew + kI)), ...);
+    }(std::make_integer_sequence<int, kFew>());
+  }
+  for (; r < rows; ++r) {
+    for (int i = 0; i < kFew; ++i) to[i * step + r] = from[r * kFew + i];
+  }
+}
+
+// The reverse: kFew rows of k elements.
+template <int kFew, typename T>
+void JoinFew(const T* from, int64_t from_row, int64_t k, T* to) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= k; i += kLanes<T>) {
+    Vector<T> rows[kFew];
+    for (int r = 0; r < kFew; ++r) {
+      rows[r] = Load<Vector<T>>(from + r * from_row + i);
+    }
+    StoreStrided<kFew>(to + i * kFew, rows);
+  }
+  for (; i < k; ++i) {
+    for (int r = 0; r < kFew; ++r) to[i * kFew + r] = from[r * from_row + i];
+  }
+}
+
+// Calls f with 2, 3 or 4 as a constant; false for others.
+template <typename F>
+bool WithFew(int64_t n, const F& f) {
+  if (n == 2) f(std::integral_constant<int, 2>());
+  if (n == 3) f(std::integral_constant<int, 3>());
+  if (n == 4) f(std::integral_constant<int, 4>());
+  return n >= 2 && n <= 4;
+}
+
 // Writes `rows` <= `step` elements for each of the `k` steps, and up to 32
 // bytes beyond the last. T has 4 or 8 bytes.
 template <typename T>
 void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
                   T* to, int64_t step) {
+  if (from_row == k &&
+      WithFew(k, [&](auto few) { SplitFew<few>(from, rows, to, step); })) {
+    return;
+  }
+  if (step == rows &&
+      WithFew(rows, [&](auto few) { JoinFew<few>(from, from_row, k, to); })) {
+    return;
+  }
   int64_t i = 0;
 #ifdef __AVX2__
   // The excess rows of a block are written where the next step's first rows go,
