@@ -198,14 +198,6 @@ class ScanKernel final : public Kernel {
   static constexpr int64_t kBlock = kSequences * kSteps + 16;
   static constexpr double kCallNanoseconds = 40;
 
-  // Rows of so many elements take less time if they are transposed, which
-  // TransposeRun does best for these. Measured: 300,000 f32 in rows of 2, 3, 4
-  // and 8 took 113, 106, 101 and 88 us instead of 163, 160, 139 and 108, in
-  // rows of 5 to 7 and of 64 more (AVX-512, one core).
-  static bool IsQuickTransposed(int64_t count) {
-    return (count >= 2 && count <= 4) || count == 8;
-  }
-
   void Scan(const Memory& memory, IndexRange lanes) const {
     static thread_local Scratch scratch;
     const int64_t n = lanes.size();

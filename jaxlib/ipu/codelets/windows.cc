@@ -195,17 +195,18 @@ int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
 }
 
 bool Windows::AreSingles() const {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kHighest = std::numeric_limits<int32_t>::max();
   if (components.empty() || batch.size() != 1 || batch[0].tensor != 0) {
     return false;
   }
   int64_t highest = 0;
   for (const Component& c : components) {
-    if (c.tensor < 0 || c.tensor > kMost || c.limit < 0 || c.limit > kMost) {
+    if (c.tensor < 0 || c.tensor > kHighest || c.limit < 0 ||
+        c.limit > kHighest) {
       return false;
     }
     highest += c.tensor * c.limit;
-    if (highest > kMost) return false;
+    if (highest > kHighest) return false;
   }
   return std::all_of(extents.begin(), extents.end(),
                      [](int64_t n) { return n == 1; });

@@ -154,10 +154,10 @@ std::vector<Index> IndicesAs(Case& c) {
   std::vector<Index> indices;
   for (int32_t& i : c.indices) {
     indices.push_back(static_cast<Index>(i));
-    constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
+    constexpr uint64_t kHighest = std::numeric_limits<int32_t>::max();
     const auto bits = static_cast<uint64_t>(indices.back());
-    i = static_cast<int32_t>(std::is_unsigned_v<Index> ? std::min(bits, kMost)
-                                                       : bits);
+    i = static_cast<int32_t>(
+        std::is_unsigned_v<Index> ? std::min(bits, kHighest) : bits);
   }
   return indices;
 }

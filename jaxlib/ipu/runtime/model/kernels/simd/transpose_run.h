@@ -137,6 +137,16 @@ void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
   }
 }
 
+// Adjacent rows of so many elements take less time if they are transposed first
+// and then combined as vectors. Measured (f32, AVX-512, one core): running sums
+// of 300,000 elements in rows of 2, 3, 4 and 8 took 113, 106, 101 and 88 us
+// instead of 163, 160, 139 and 108, their maxima and indices 182, 145, 129 and
+// 92 instead of 420, 285, 213 and 110; in rows of 5 to 7 and of 64 more.
+inline constexpr int64_t kMostTransposed = 8;
+inline bool IsQuickTransposed(int64_t k) {
+  return (k >= 2 && k <= 4) || k == kMostTransposed;
+}
+
 }  // namespace ipu::model::IPU_SIMD_NS
 
 #endif  // JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SIMD_TRANSPOSE_RUN_H_
