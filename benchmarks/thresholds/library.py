@@ -13,7 +13,7 @@ import numpy as np
 import jax
 import jax.numpy as jnp
 from benchmarks import clock
-from benchmarks.thresholds import Case, Program
+from benchmarks.thresholds import Case
 
 # The most that sort.cc has room for on its stack.
 _SORT_ROOM = 1 << 10
@@ -117,17 +117,6 @@ def _scaled_rows(x: Any, y: Any) -> Any:
   return (x * y + x) * y
 
 
-def _points(n: int) -> Program:
-  """Transposes an array of n points again and again."""
-
-  def step(_, x):
-    return x.reshape(-1, 4).T.reshape(-1) * 1.01
-
-  return lambda x: jax.lax.fori_loop(np.int32(0), np.int32(2000), step, x), [
-    _random(n)
-  ]
-
-
 def _power(first: int, last: int, step: int = 1) -> tuple[int, ...]:
   return tuple(1 << i for i in range(first, last + 1, step))
 
@@ -214,10 +203,6 @@ CASES = (
       ],
     ),
     large=lambda _: 2,
-  ),
-  _case(
-    "short_rows.kWorth", "elements of points that are transposed",
-    _power(3, 11), _points,
   ),
   _case(
     "transpose.kStreamBytes", "bytes of a matrix that is transposed",

@@ -167,6 +167,47 @@ TEST(DotTest, RandomLayoutsOfF32) {
   }
 }
 
+// Products of a few elements, which vectors hold next to each other, and of
+// many rows of a few terms.
+TEST(DotTest, ManySmallProducts) {
+  std::mt19937 random(10);
+  std::vector<Size> sizes;
+  for (int64_t count : {8, 17, 63, 64, 65, 130}) {
+    for (int64_t k = 1; k <= 9; ++k) sizes.push_back({count, 1, 1, k});
+    for (const Size& s : {Size{0, 3, 3, 3},
+                          {0, 3, 1, 3},
+                          {0, 1, 3, 3},
+                          {0, 2, 2, 2},
+                          {0, 4, 4, 4},
+                          {0, 2, 5, 3},
+                          {0, 3, 2, 5},
+                          {0, 1, 8, 5},
+                          {0, 7, 1, 4}}) {
+      sizes.push_back({count, s.m, s.n, s.k});
+    }
+    for (int64_t k = 1; k <= 5; ++k) {
+      sizes.push_back({1, count, 1, k});
+      sizes.push_back({1, 1, count, k});
+    }
+  }
+  for (const Size& size : sizes) {
+    for (const bool shuffle : {false, true}) {
+      for (const bool adds : {false, true}) {
+        Check<float, float, double>(size, DType::kF32, DType::kF32, shuffle,
+                                    random, adds);
+        Check<double, double, long double>(size, DType::kF64, DType::kF64,
+                                           shuffle, random, adds);
+        Check<int32_t, int32_t, uint64_t>(size, DType::kI32, DType::kI32,
+                                          shuffle, random, adds);
+        Check<int64_t, int64_t, uint64_t>(size, DType::kI64, DType::kI64,
+                                          shuffle, random, adds);
+        Check<int8_t, int32_t, uint64_t>(size, DType::kI8, DType::kI32, shuffle,
+                                         random, adds);
+      }
+    }
+  }
+}
+
 TEST(DotTest, AddsToWhatTheResultHolds) {
   std::mt19937 random(7);
   for (const Size& size : kSizes) {

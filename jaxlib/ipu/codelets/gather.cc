@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -73,14 +74,23 @@ class GatherKernel : public Kernel {
  private:
   void GatherSingles(const char* operand, const char* indices, char* result,
                      int64_t begin, int64_t end) const {
-    int64_t offsets[Windows::kBlock];
+    int32_t offsets[Windows::kBlock];
     WithItem(operand_.item_size, [&]<typename Item>(Item item) {
       for (; begin < end; begin += Windows::kBlock) {
         const int64_t n = std::min(Windows::kBlock, end - begin);
         windows_.LocateSingles(indices, begin, begin + n, /*clamp=*/true,
                                offsets);
         char* const to = result + begin * sizeof(Item);
-        for (int64_t i = 0; i < n; ++i) {
+        int64_t i = 0;
+        if constexpr (sizeof(Item) >= 4) {
+          constexpr int kN = kLanes<Item>;
+          for (; i + kN <= n; i += kN) {
+            Store(
+                to + i * sizeof item,
+                LoadAt<Item>(operand, Load<Vector<int32_t, kN>>(offsets + i)));
+          }
+        }
+        for (; i < n; ++i) {
           std::memcpy(&item, operand + offsets[i], sizeof item);
           std::memcpy(to + i * sizeof item, &item, sizeof item);
         }

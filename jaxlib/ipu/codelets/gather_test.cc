@@ -12,16 +12,17 @@
 namespace ipu::model {
 namespace {
 
-template <typename T>
-void CheckGather(const Case& c, DType dtype, std::mt19937& random) {
+template <typename T, typename Index = int32_t>
+void CheckGather(Case c, DType dtype, std::mt19937& random,
+                 DType index_dtype = DType::kI32) {
   std::vector<T> operand = RandomValues<T>(random, Count(c.operand));
-  std::vector<int32_t> indices = c.indices;
+  std::vector<Index> indices = IndicesAs<Index>(c);
   const program::Execute step;
   ComputeSet set{
       step,
       c.shape,
       {Dense(0, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1)),
-       Dense(1, DType::kI32, c.index_shape, c.index_dims)},
+       Dense(1, index_dtype, c.index_shape, c.index_dims)},
       {Dense(2, dtype, c.other_shape, c.other_dims)}};
   std::vector<T> expected(Count(c.shape));
   for (int64_t i = 0; i < Count(c.shape); ++i) {
@@ -60,6 +61,25 @@ TEST(Gather, ManyWindows) {
   std::mt19937 random(2);
   for (int i = 0; i < 12; ++i) {
     CheckGather<float>(RandomCase(random, 300, 12), DType::kF32, random);
+  }
+}
+
+TEST(Gather, Points) {
+  std::mt19937 random(3);
+  for (const std::vector<int64_t>& operand :
+       std::vector<std::vector<int64_t>>{{1}, {7}, {300}, {9, 11}, {4, 5, 6}}) {
+    for (int64_t count : {1, 2, 7, 8, 15, 16, 17, 33, 130, 256, 257, 600}) {
+      const Case c = Points(random, count, operand);
+      CheckGather<uint8_t>(c, DType::kU8, random);
+      CheckGather<uint16_t, int8_t>(c, DType::kU16, random, DType::kI8);
+      CheckGather<float>(c, DType::kF32, random);
+      CheckGather<float, uint8_t>(c, DType::kF32, random, DType::kU8);
+      CheckGather<float, int16_t>(c, DType::kF32, random, DType::kI16);
+      CheckGather<float, uint32_t>(c, DType::kF32, random, DType::kU32);
+      CheckGather<int32_t, uint64_t>(c, DType::kI32, random, DType::kU64);
+      CheckGather<double>(c, DType::kF64, random);
+      CheckGather<double, int64_t>(c, DType::kF64, random, DType::kI64);
+    }
   }
 }
 

@@ -75,7 +75,9 @@ TYPED_TEST(MapShortRows, InAnyOrder) {
                              {20, 65},
                              {9, 4, 4, 5},
                              {2, 3, 40},
-                             {130, 1}}) {
+                             {130, 1},
+                             {16, 17, 3},
+                             {5, 3, 31, 2}}) {
     const uint32_t all = (1u << shape.size()) - 1;
     for (uint32_t left = 1; left <= all; ++left) {
       const uint32_t right = 1 + random() % all;

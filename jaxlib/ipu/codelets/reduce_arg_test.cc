@@ -2,9 +2,10 @@
 // sets.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -13,57 +14,66 @@
 namespace ipu::model {
 namespace {
 
-TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
+template <typename T>
+void CheckArg(DType dtype, RegisterType type) {
   std::mt19937 random(8);
   ThreadPool threads(2);
   for (const Shape& shape : kShapes) {
     for (ReduceKind kind : {ReduceKind::kArgmax, ReduceKind::kArgmin}) {
       for (bool shuffle : {false, true}) {
         const std::vector<int64_t> all = All(shape);
-        TestArray operand(DType::kF32, all, FirstDims(all.size()), all.size(),
-                          random, shuffle);
+        TestArray operand(dtype, all, FirstDims(all.size()), all.size(), random,
+                          shuffle);
         ForEachIndex(all, [&](const auto& i) {
-          operand.At<float>(i) =
-              random() % 199 == 0 ? NAN : float(random() % 50);
+          operand.At<T>(i) = static_cast<T>(random() % 50);
+          if (std::is_floating_point_v<T> && random() % 199 == 0) {
+            operand.At<T>(i) = std::numeric_limits<T>::quiet_NaN();
+          }
         });
         for (const Factories* table : SupportedFactories()) {
-          TestArray value(DType::kF32, shape.kept, FirstDims(shape.kept.size()),
+          TestArray value(dtype, shape.kept, FirstDims(shape.kept.size()),
                           all.size(), random, shuffle);
           TestArray index(DType::kI32, shape.kept, FirstDims(shape.kept.size()),
                           all.size(), random, shuffle);
-          program::Reduce fields =
-              Fields(kind, RegisterType::kF32, shape.reduced.size());
+          program::Reduce fields = Fields(kind, type, shape.reduced.size());
           fields.init.assign(16, '\0');
           fields.init[8] = 42;
           RunKernel(*table, fields, all, {&operand}, {&value, &index}, threads);
           EXPECT_TRUE(value.GapsIntact());
           EXPECT_TRUE(index.GapsIntact());
           ForEachIndex(shape.kept, [&](const auto& kept) {
-            float best = 0;
+            T best = 0;
             int32_t where = 42, at = 0;  // `init`, if there are no elements
             ForEachIndex(shape.reduced, [&](const auto& reduced) {
               std::vector<int64_t> i = kept;
               i.insert(i.end(), reduced.begin(), reduced.end());
-              const float x = operand.At<float>(i);
+              const T x = operand.At<T>(i);
               const bool wins =
                   kind == ReduceKind::kArgmax ? x > best : x < best;
-              if (at == 0 || (!std::isnan(best) && (wins || std::isnan(x)))) {
+              if (at == 0 || (best == best && (wins || x != x))) {
                 best = x;
                 where = at;
               }
               ++at;
             });
             ASSERT_EQ(index.At<int32_t>(kept), where);
-            if (std::isnan(best)) {
-              ASSERT_TRUE(std::isnan(value.At<float>(kept)));
+            if (best != best) {
+              ASSERT_NE(value.At<T>(kept), value.At<T>(kept));
             } else {
-              ASSERT_EQ(value.At<float>(kept), best);
+              ASSERT_EQ(value.At<T>(kept), best);
             }
           });
         }
       }
     }
   }
+}
+
+TEST(ReduceTest, ArgmaxTakesTheFirstNaNOrTheFirstOfEquals) {
+  CheckArg<float>(DType::kF32, RegisterType::kF32);
+  CheckArg<double>(DType::kF64, RegisterType::kF64);
+  CheckArg<int32_t>(DType::kI32, RegisterType::kI32);
+  CheckArg<uint64_t>(DType::kU64, RegisterType::kU64);
 }
 
 // Elements with explicit indices, of each type that indices may have.

@@ -225,12 +225,14 @@ class ScanKernel final : public Kernel {
         continue;
       }
       ReadRows(memory, lanes, s, count, turned);
-      if (combine_.rows) {
-        combine_.rows(n, count, dense_ && reversed_, totals, turned);
+      const bool reverse = dense_ && reversed_;
+      if (combine_.rows && !IsQuickTransposed(count)) {
+        combine_.rows(n, count, reverse, totals, turned);
       } else {
         TransposeRun(turned, count, n, count, block, n);
         for (int64_t i = 0; i < count; ++i) {
-          Apply(state.get(), n, totals, block + i * n);
+          const int64_t at = reverse ? count - 1 - i : i;
+          Apply(state.get(), n, totals, block + at * n);
         }
         TransposeRun(block, n, count, n, turned, count);
       }

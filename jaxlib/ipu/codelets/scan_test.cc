@@ -88,7 +88,8 @@ void CheckScan(const std::vector<int64_t>& shape, Opcode op, bool reverse,
 // rows that are interleaved.
 const std::vector<int64_t> kShapes[] = {
     {1},       {100},       {5, 1},   {1, 7},    {3, 2},  {17, 3},   {600, 3},
-    {1000, 4}, {31, 2, 16}, {40, 63}, {300, 64}, {9, 65}, {20, 200},
+    {1000, 4}, {31, 2, 16}, {40, 63}, {300, 64}, {9, 65}, {20, 200}, {130, 2},
+    {77, 3},   {33, 4},     {15, 4},  {257, 8},  {6, 8},  {40, 67},
 };
 
 TEST(Scan, OneOperation) {

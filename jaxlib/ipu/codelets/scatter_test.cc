@@ -15,18 +15,18 @@ namespace {
 
 using program::ReduceKind;
 
-template <typename T, typename Combine>
+template <typename T, typename Index = int32_t, typename Combine>
 void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
-                  std::mt19937& random) {
+                  std::mt19937& random, DType index_dtype = DType::kI32) {
   c.fields.kind = static_cast<uint8_t>(kind);
   const std::vector<T> old = RandomValues<T>(random, Count(c.operand));
   std::vector<T> updates = RandomValues<T>(random, Count(c.shape));
-  std::vector<int32_t> indices = c.indices;
+  std::vector<Index> indices = IndicesAs<Index>(c);
   const program::Execute step;
   ComputeSet set{
       step,
       c.shape,
-      {Dense(0, DType::kI32, c.index_shape, c.index_dims),
+      {Dense(0, index_dtype, c.index_shape, c.index_dims),
        Dense(1, dtype, c.other_shape, c.other_dims)},
       {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))}};
   std::vector<T> expected = old;
@@ -86,6 +86,29 @@ TEST(Scatter, ManyWindows) {
     CheckScatter<float>(
         RandomCase(random, 120, 12), DType::kF32, ReduceKind::kSum,
         [](float a, float b) { return a + b; }, random);
+  }
+}
+
+TEST(Scatter, Points) {
+  std::mt19937 random(8);
+  const auto sum = [](auto a, auto b) { return decltype(a)(a + b); };
+  const auto set = [](auto, auto b) { return b; };
+  for (const std::vector<int64_t>& operand :
+       std::vector<std::vector<int64_t>>{{1}, {7}, {300}, {9, 11}, {4, 5, 6}}) {
+    for (int64_t count : {1, 2, 7, 8, 15, 16, 17, 33, 130, 256, 257, 600}) {
+      const Case c = Points(random, count, operand);
+      CheckScatter<float>(c, DType::kF32, ReduceKind::kSum, sum, random);
+      CheckScatter<float, uint8_t>(c, DType::kF32, ReduceKind::kSet, set,
+                                   random, DType::kU8);
+      CheckScatter<int32_t, int16_t>(c, DType::kI32, ReduceKind::kSum, sum,
+                                     random, DType::kI16);
+      CheckScatter<int8_t, uint32_t>(c, DType::kI8, ReduceKind::kSum, sum,
+                                     random, DType::kU32);
+      CheckScatter<double, int64_t>(c, DType::kF64, ReduceKind::kSum, sum,
+                                    random, DType::kI64);
+      CheckScatter<double, uint64_t>(c, DType::kF64, ReduceKind::kSet, set,
+                                     random, DType::kU64);
+    }
   }
 }
 

@@ -178,7 +178,7 @@ class RowsUpdate : public WindowUpdate {
                     int64_t end) const override {
     auto&& row = make_row_();
     const int64_t step = windows.batch[0].other;
-    int64_t offsets[Windows::kBlock];
+    int32_t offsets[Windows::kBlock];
     for (; begin < end; begin += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, end - begin);
       windows.LocateSingles(indices, begin, begin + n, /*clamp=*/false,

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
+#include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -22,21 +24,56 @@ int64_t Clamp(Index index, int64_t limit) {
   }
 }
 
-// Stores the offsets of `n` singles, or -1 for those that are dropped. Their
-// indices are `step` bytes apart, or kStep if that is not 0, which lets the
-// loop be vectorised.
-template <typename Index, bool kClamp, int64_t kStep>
+// Starts of singles are computed in 32 bits, in which their limits fit, unless
+// the indices have more.
+template <typename Index>
+using StartOf = std::conditional_t<
+    sizeof(Index) == 8, int64_t,
+    std::conditional_t<std::is_same_v<Index, uint32_t>, uint32_t, int32_t>>;
+
+template <typename Index>
+StartOf<Index> ClampSingle(Index index, int64_t limit) {
+  if constexpr (sizeof(Index) == 8) {
+    return Clamp(index, limit);
+  } else {
+    using Start = StartOf<Index>;
+    return std::min(std::max(static_cast<Start>(index), Start{0}),
+                    static_cast<Start>(limit));
+  }
+}
+
+// Sets the offsets of `n` singles, or adds to them if kAdd, for one component
+// of their indices. Offsets of those that are dropped become negative.
+template <typename Index, bool kClamp, bool kAdd>
 void LocateEach(const Windows::Component& component,
-                const char* __restrict indices, int64_t step, int64_t n,
-                int64_t* __restrict offsets) {
-  const int64_t limit = component.limit, tensor = component.tensor;
-  if constexpr (kStep > 0) step = kStep;
+                const char* __restrict indices, int64_t n,
+                int32_t* __restrict offsets) {
+  const int64_t limit = component.limit;
+  const auto tensor = static_cast<int32_t>(component.tensor);
   for (int64_t i = 0; i < n; ++i) {
     Index index;
-    std::memcpy(&index, indices + i * step, sizeof index);
-    const int64_t start = Clamp(index, limit);
-    const bool inside = start == static_cast<int64_t>(index);
-    offsets[i] = start * tensor | (kClamp || inside ? 0 : -1);
+    std::memcpy(&index, indices + i * sizeof index, sizeof index);
+    const auto start = ClampSingle(index, limit);
+    const int32_t before = kAdd ? offsets[i] : 0;
+    const int32_t offset = before + static_cast<int32_t>(start) * tensor;
+    const bool inside =
+        kClamp || (before >= 0 && static_cast<Index>(start) == index);
+    offsets[i] = inside ? offset : -1;
+  }
+}
+
+// Copies `n` indices, of which it takes one every `step` bytes.
+template <typename Index>
+void CopyIndices(const char* from, int64_t step, int64_t n, char* to) {
+  constexpr int64_t kItem = sizeof(Index);
+  if constexpr (kItem >= 4) {
+    using Item = std::conditional_t<kItem == 8, uint64_t, uint32_t>;
+    const DType dtype = kItem == 8 ? DType::kU64 : DType::kU32;
+    LoadRunOf<Item>(dtype)(from, step / kItem, n, reinterpret_cast<Item*>(to));
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      std::memcpy(to + i * kItem, from + i * step, kItem);
+    }
   }
 }
 
@@ -158,27 +195,41 @@ int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
 }
 
 bool Windows::AreSingles() const {
-  return components.size() == 1 && batch.size() == 1 && batch[0].tensor == 0 &&
-         components[0].tensor >= 0 &&
-         std::all_of(extents.begin(), extents.end(),
+  constexpr int64_t kHighest = std::numeric_limits<int32_t>::max();
+  if (components.empty() || batch.size() != 1 || batch[0].tensor != 0) {
+    return false;
+  }
+  int64_t highest = 0;
+  for (const Component& c : components) {
+    if (c.tensor < 0 || c.tensor > kHighest || c.limit < 0 ||
+        c.limit > kHighest) {
+      return false;
+    }
+    highest += c.tensor * c.limit;
+    if (highest > kHighest) return false;
+  }
+  return std::all_of(extents.begin(), extents.end(),
                      [](int64_t n) { return n == 1; });
 }
 
 void Windows::LocateSingles(const char* indices, int64_t begin, int64_t end,
-                            bool clamp, int64_t* offsets) const {
-  const Component c = components[0];
-  const int64_t step = batch[0].index;
-  const char* const first = indices + c.index + begin * step;
+                            bool clamp, int32_t* offsets) const {
+  const int64_t step = batch[0].index, n = end - begin;
   WithIndex(index_dtype, [&]<typename Index>(Index) {
-    constexpr int64_t kItem = sizeof(Index);
-    const auto locate = [&]<bool kClamp>(std::bool_constant<kClamp>) {
-      if (step == kItem) {
-        LocateEach<Index, kClamp, kItem>(c, first, step, end - begin, offsets);
-      } else {
-        LocateEach<Index, kClamp, 0>(c, first, step, end - begin, offsets);
+    alignas(64) char dense[kBlock * sizeof(Index)];
+    for (size_t k = 0; k < components.size(); ++k) {
+      const Component& c = components[k];
+      const char* from = indices + c.index + begin * step;
+      if (step != sizeof(Index)) {
+        CopyIndices<Index>(from, step, n, dense);
+        from = dense;
       }
-    };
-    clamp ? locate(std::true_type{}) : locate(std::false_type{});
+      const auto locate = clamp   ? k > 0 ? LocateEach<Index, true, true>
+                                          : LocateEach<Index, true, false>
+                          : k > 0 ? LocateEach<Index, false, true>
+                                  : LocateEach<Index, false, false>;
+      locate(c, from, n, offsets);
+    }
   });
 }
 

@@ -74,15 +74,15 @@ struct Windows {
   int64_t Locate(const char* indices, int64_t begin, int64_t end, bool clamp,
                  Place* places) const;
 
-  // Whether windows are single elements, each with one index, that correspond
-  // to evenly spaced elements of the other (or all to the same one).
+  // Whether windows are single elements that correspond to evenly spaced
+  // elements of the other (or all to the same one), at offsets of 32 bits.
   bool AreSingles() const;
 
-  // offsets[i] = the byte offset of single begin + i, for begin + i < end. A
-  // single that does not fit is moved inside if `clamp`, otherwise its offset
-  // is negative.
+  // offsets[i] = the byte offset of single begin + i, for begin + i < end and
+  // at most kBlock of them. A single that does not fit is moved inside if
+  // `clamp`, otherwise its offset is negative.
   void LocateSingles(const char* indices, int64_t begin, int64_t end,
-                     bool clamp, int64_t* offsets) const;
+                     bool clamp, int32_t* offsets) const;
 
   // Calls visit(places, count) for windows [begin, end), in order, one block at
   // a time.

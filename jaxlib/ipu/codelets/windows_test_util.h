@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -121,6 +123,43 @@ inline Case RandomCase(std::mt19937& random, int64_t largest_batch,
     c.other_dims[order[k]] = static_cast<int32_t>(k);
   }
   return c;
+}
+
+// `count` single elements, with one index for each dimension of the operand.
+inline Case Points(std::mt19937& random, int64_t count,
+                   const std::vector<int64_t>& operand) {
+  const auto rank = static_cast<int64_t>(operand.size());
+  Case c;
+  c.shape = c.other_shape = {count};
+  c.operand = operand;
+  c.fields.num_batch_dims = 1;
+  c.fields.start_index_map.resize(rank);
+  std::iota(c.fields.start_index_map.begin(), c.fields.start_index_map.end(),
+            0);
+  c.fields.window_sizes.assign(rank, 1);
+  c.fields.batch_dims.assign(rank, -1);
+  c.fields.window_dims.assign(rank, -1);
+  c.index_shape = {count, rank};
+  c.index_dims = c.other_dims = {0};
+  for (int64_t i = 0; i < count * rank; ++i) {
+    const int64_t extent = operand[i % rank];
+    c.indices.push_back(static_cast<int32_t>(random() % (extent + 4)) - 2);
+  }
+  return c;
+}
+
+// The indices as another type; those that it does not have, in `c` too.
+template <typename Index>
+std::vector<Index> IndicesAs(Case& c) {
+  std::vector<Index> indices;
+  for (int32_t& i : c.indices) {
+    indices.push_back(static_cast<Index>(i));
+    constexpr uint64_t kHighest = std::numeric_limits<int32_t>::max();
+    const auto bits = static_cast<uint64_t>(indices.back());
+    i = static_cast<int32_t>(
+        std::is_unsigned_v<Index> ? std::min(bits, kHighest) : bits);
+  }
+  return indices;
 }
 
 // The position in the operand of a point of the iteration space, or -1 if its

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -16,6 +17,31 @@ T To(From x) {
     return static_cast<T>(x ? 1 : 0);
   } else {
     return static_cast<T>(x);
+  }
+}
+
+// Loads whole vectors of elements with a short stride. Returns how many
+// elements it has loaded.
+template <typename T>
+int64_t LoadVectors(const T* from, int64_t stride, int64_t n,
+                    T* __restrict to) {
+  const auto load = [&]<int kStride>(std::integral_constant<int, kStride>) {
+    int64_t i = 0;
+    for (; i + kLanes<T> <= n; i += kLanes<T>) {
+      model::IPU_SIMD_NS::Store(to + i,
+                                LoadStrided<kStride>(from + i * kStride));
+    }
+    return i;
+  };
+  switch (stride) {
+    case 2:
+      return load(std::integral_constant<int, 2>());
+    case 3:
+      return load(std::integral_constant<int, 3>());
+    case 4:
+      return load(std::integral_constant<int, 4>());
+    default:
+      return 0;
   }
 }
 
@@ -45,7 +71,9 @@ void Load(const char* from, int64_t stride, int64_t n, T* __restrict to) {
     }
     for (; i < n; ++i) to[i] = To<T>(p[i]);
   } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = To<T>(p[i * stride]);
+    int64_t i = 0;
+    if constexpr (std::is_same_v<From, T>) i = LoadVectors(p, stride, n, to);
+    for (; i < n; ++i) to[i] = To<T>(p[i * stride]);
   }
 }
 

@@ -22,6 +22,7 @@ StatusOr<std::vector<Destination>> Destinations(const Evaluation& evaluation) {
           " is stored as element type " + std::to_string(Number(view.dtype)));
     }
     StridedIterator iterator(evaluation.shape, evaluation.results[j]);
+    iterator.PrepareScatter();
     const bool dense = iterator.dense();
     destinations.push_back({std::move(iterator), view.dtype,
                             FindStore(view.dtype), view.item_size, dense});

@@ -59,10 +59,11 @@ class Gemm {
   static bool IsSmall(const NormalProduct& p);
   void RunSmall(const char* lhs, const char* rhs, char* result,
                 ThreadPool& threads) const;
-  void PackSide(const Matrix& of, LoadRun<T> load, const char* from,
-                int64_t rows, Range side, bool first, T* to) const;
-  void SumSide(const T* a, const T* b, int64_t size, T* c) const;
-  void StoreSide(const T* from, Range side, char* result) const;
+  struct Small;
+  void PackSide(const Small& of, LoadRun<T> load, const char* from, Range side,
+                bool first, T* to) const;
+  void StoreSide(const Small& of, const T* from, Range side,
+                 char* result) const;
 
   // Pack at most kTileRows rows, or columns in panels of kTileColumns. Packed
   // elements are grouped by term.

@@ -10,10 +10,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_blocks.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
@@ -28,6 +31,26 @@ inline constexpr int64_t kFewElements = 64;
 // A single row with at most this many terms: its columns become products. A
 // guess; of 65,536 columns of 3 terms, the product took 81 us instead of 332.
 inline constexpr int64_t kFewTerms = 8;
+
+// The sums of the products of `terms` elements of x and y, which are `x_step`
+// and `y_step` sides apart, for whole vectors; lanes beyond `size` are
+// undefined.
+template <typename T>
+void SumSide(const T* x, int64_t x_step, const T* y, int64_t y_step,
+             int64_t terms, int64_t size, T* sums) {
+  for (int64_t v = 0; v < size; v += kLanes<T>) {
+    Vector<T> sum = {};
+    for (int64_t t = 0; t < terms; ++t) {
+      sum = MultiplyAdd<T>(Load<Vector<T>>(x + t * x_step * kSide + v),
+                           Load<Vector<T>>(y + t * y_step * kSide + v), sum);
+    }
+    Store(sums + v, sum);
+  }
+}
+
+// Operands of at least this many elements are transposed as a whole: a guess,
+// the side of a square of TransposeRun.
+inline constexpr int64_t kWorthTransposing = 8;
 
 }  // namespace gemm
 
@@ -56,88 +79,128 @@ bool Gemm<T>::IsSmall(const NormalProduct& p) {
          p.k > 0 && p.m * p.k + p.k * p.n + p.m * p.n <= few;
 }
 
+// One matrix of each product. In a block, its elements are in the order of
+// their places in memory if these are adjacent, otherwise row by row.
+template <typename T>
+struct Gemm<T>::Small {
+  Small(const Matrix& matrix, int64_t rows, int64_t columns, bool native)
+      : matrix(matrix), rows(rows), columns(columns), row(columns) {
+    const auto is = [](int64_t extent, const Axis& axis, int64_t stride) {
+      return extent == 1 || (axis.even() && axis.stride() == stride);
+    };
+    const bool by_columns =
+        is(rows, matrix.row, 1) && is(columns, matrix.column, rows);
+    const bool adjacent = by_columns || (is(columns, matrix.column, 1) &&
+                                         is(rows, matrix.row, columns));
+    whole = adjacent && native && matrix.batch.even();
+    if (whole && by_columns) {
+      row = 1;
+      column = rows;
+    }
+  }
+
+  int64_t size() const { return rows * columns; }
+  // In a block, of the first product.
+  int64_t At(int64_t i, int64_t j) const {
+    return (i * row + j * column) * gemm::kSide;
+  }
+
+  const Matrix& matrix;
+  const int64_t rows, columns;
+  int64_t row, column = 1;  // steps in a block, in elements of a product
+  bool whole;  // adjacent elements of type T: moved without regard to the order
+};
+
 template <typename T>
 void Gemm<T>::RunSmall(const char* lhs, const char* rhs, char* result,
                        ThreadPool& threads) const {
-  const int64_t m = small_.m, n = small_.n, k = small_.k;
-  const double work = static_cast<double>(m * k + k * n + m * n) * gemm::kSide;
-  threads.For(
-      gemm::CeilDiv(small_.batch, gemm::kSide),
-      std::max<int64_t>(1, gemm::kWorthThread / (8 * work)),
-      [&](int64_t begin, int64_t end) {
-        gemm::Buffers& buffers = gemm::ThreadBuffers();
-        T* a = buffers.rows.Get<T>(m * k * gemm::kSide);
-        T* b = buffers.columns.Get<T>(k * n * gemm::kSide);
-        T* c = buffers.result.Get<T>(m * n * gemm::kSide);
-        for (int64_t block = begin; block < end; ++block) {
-          const int64_t first = block * gemm::kSide;
-          const Range side = {first,
-                              std::min(small_.batch, first + gemm::kSide)};
-          PackSide(small_.lhs, load_lhs_, lhs, m, side, block == begin, a);
-          PackSide(small_.rhs, load_rhs_, rhs, n, side, block == begin, b);
-          SumSide(a, b, side.size(), c);
-          StoreSide(c, side, result);
-        }
-      });
+  const Small a(small_.lhs, small_.m, small_.k, lhs_native_);
+  const Small b(small_.rhs, small_.n, small_.k, rhs_native_);
+  const Small c(small_.result, small_.m, small_.n,
+                small_.result.item_size == sizeof(T) && !small_.adds);
+  const double work =
+      static_cast<double>(a.size() + b.size() + c.size()) * gemm::kSide;
+  threads.For(gemm::CeilDiv(small_.batch, gemm::kSide),
+              std::max<int64_t>(1, gemm::kWorthThread / (8 * work)),
+              [&](int64_t begin, int64_t end) {
+                gemm::Buffers& buffers = gemm::ThreadBuffers();
+                const auto get = [](Scratch& scratch, const Small& of) {
+                  return scratch.Get<T>(of.size() * gemm::kSide + kLanes<T>);
+                };
+                T* x = get(buffers.rows, a);
+                T* y = get(buffers.columns, b);
+                T* sums = get(buffers.result, c);
+                for (int64_t block = begin; block < end; ++block) {
+                  const int64_t first = block * gemm::kSide;
+                  const Range side = {
+                      first, std::min(small_.batch, first + gemm::kSide)};
+                  PackSide(a, load_lhs_, lhs, side, block == begin, x);
+                  PackSide(b, load_rhs_, rhs, side, block == begin, y);
+                  for (int64_t i = 0; i < small_.m; ++i) {
+                    for (int64_t j = 0; j < small_.n; ++j) {
+                      gemm::SumSide(x + a.At(i, 0), a.column, y + b.At(j, 0),
+                                    b.column, small_.k, side.size(),
+                                    sums + c.At(i, j));
+                    }
+                  }
+                  StoreSide(c, sums, side, result);
+                }
+              });
 }
 
 // Loads all elements of an operand for a range of products, grouped by element.
 // An operand shared by all products is loaded only for the first block.
 template <typename T>
-void Gemm<T>::PackSide(const Matrix& of, LoadRun<T> load, const char* from,
-                       int64_t rows, Range side, bool first, T* to) const {
-  const bool same = of.batch.even() && of.batch.stride() == 0;
+void Gemm<T>::PackSide(const Small& of, LoadRun<T> load, const char* from,
+                       Range side, bool first, T* to) const {
+  const Matrix& matrix = of.matrix;
+  const int64_t step = matrix.batch.stride();
+  const bool same = matrix.batch.even() && step == 0;
   if (same && !first) return;
   // The last block may be partial, but a shared operand is loaded for a full
   // block.
   const Range wanted = same ? Range{0, gemm::kSide} : side;
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t t = 0; t < small_.k; ++t) {
-      const int64_t at = of.row.At(i) + of.column.At(t);
-      of.batch.ForRuns(wanted, [&](int64_t start, int64_t done, int64_t count) {
-        load(from + (at + start) * of.item_size, of.batch.stride(), count,
-             to + done);
-      });
-      to += gemm::kSide;
-    }
+  if (of.whole && of.size() >= gemm::kWorthTransposing) {
+    return TransposeRun(reinterpret_cast<const T*>(from) + wanted.begin * step,
+                        step, wanted.size(), of.size(), to, gemm::kSide);
   }
-}
-
-// Computes whole vectors of products; lanes beyond `size` are undefined.
-template <typename T>
-void Gemm<T>::SumSide(const T* a, const T* b, int64_t size, T* c) const {
-  constexpr int64_t kSide = gemm::kSide;
-  for (int64_t i = 0; i < small_.m; ++i) {
-    for (int64_t j = 0; j < small_.n; ++j) {
-      const T* x = a + i * small_.k * kSide;
-      const T* y = b + j * small_.k * kSide;
-      for (int64_t v = 0; v < size; v += kLanes<T>) {
-        Vector<T> sum = {};
-        for (int64_t t = 0; t < small_.k * kSide; t += kSide) {
-          sum = MultiplyAdd<T>(Load<Vector<T>>(x + t + v),
-                               Load<Vector<T>>(y + t + v), sum);
-        }
-        Store(c + v, sum);
-      }
-      c += kSide;
+  for (int64_t i = 0; i < of.rows; ++i) {
+    for (int64_t t = 0; t < of.columns; ++t) {
+      const int64_t at = matrix.row.At(i) + matrix.column.At(t);
+      T* const elements = to + of.At(i, t);
+      matrix.batch.ForRuns(wanted,
+                           [&](int64_t start, int64_t done, int64_t count) {
+                             load(from + (at + start) * matrix.item_size, step,
+                                  count, elements + done);
+                           });
     }
   }
 }
 
 template <typename T>
-void Gemm<T>::StoreSide(const T* from, Range side, char* result) const {
-  const Matrix& to = small_.result;
-  for (int64_t i = 0; i < small_.m; ++i) {
-    for (int64_t j = 0; j < small_.n; ++j) {
+void Gemm<T>::StoreSide(const Small& of, const T* from, Range side,
+                        char* result) const {
+  const Matrix& to = of.matrix;
+  const int64_t step = to.batch.stride();
+  if (of.whole && of.size() > 1 && step == of.size()) {
+    const int64_t size = side.size() * step;
+    T* const products = gemm::ThreadBuffers().partial.Get<T>(size + kLanes<T>);
+    TransposeRun(from, gemm::kSide, step, side.size(), products, step);
+    std::memcpy(result + side.begin * step * sizeof(T), products,
+                size * sizeof(T));
+    return;
+  }
+  for (int64_t i = 0; i < of.rows; ++i) {
+    for (int64_t j = 0; j < of.columns; ++j) {
       const int64_t at = to.row.At(i) + to.column.At(j);
+      const T* const elements = from + of.At(i, j);
       to.batch.ForRuns(side, [&](int64_t start, int64_t done, int64_t count) {
-        const int64_t step = to.batch.stride();
         char* const place = result + (at + start) * to.item_size;
-        if (!small_.adds) return store_(from + done, count, place, step);
+        if (!small_.adds) return store_(elements + done, count, place, step);
         T* const sums = reinterpret_cast<T*>(place);
-        for (int64_t s = 0; s < count; ++s) sums[s * step] += from[done + s];
+        for (int64_t s = 0; s < count; ++s)
+          sums[s * step] += elements[done + s];
       });
-      from += gemm::kSide;
     }
   }
 }

@@ -24,6 +24,7 @@ Loaded LoadOperand(const std::vector<int64_t>& shape, const Operand& operand,
   Source& source = builder.AddSource(Source{StridedIterator(shape, operand),
                                             FindLoad(operand.view.dtype), width,
                                             operand.view.dtype, moved});
+  source.iterator.PrepareGather();
   const StridedIterator& iterator = source.iterator;
   const bool in_place = source.convert == nullptr;
   const int64_t period = iterator.period();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
@@ -33,11 +34,6 @@ namespace ipu::model::IPU_SIMD_NS {
 // contain its elements.
 class ShortRows {
  public:
-  // The table is built for each block, which does not pay for fewer elements.
-  // Measured: crosses at 45 elements (AVX2, one core),
-  // `python -m benchmarks --thresholds`.
-  static IPU_THRESHOLD(int64_t, kWorth, 128);
-
   // `dims` are the iterator's dimensions, outermost first, each with an extent
   // and a stride in elements. Those from outer() on form a row, the others
   // enumerate rows. Returns false if moving run by run is faster.
@@ -80,13 +76,15 @@ class ShortRows {
   template <typename T, bool kGather>
   void MoveRows(T* data, int64_t rows, T* block) const {
     if constexpr (kGather && sizeof(T) >= sizeof(Word)) {
-      if (num_pieces_ > 0) {
-        const int64_t groups = rows / group_;
-        GatherGroups(reinterpret_cast<const Word*>(data), groups,
-                     reinterpret_cast<Word*>(block));
-        data += groups * group_ * stride_;
-        block += groups * group_ * size_;
-        rows -= groups * group_;
+      if (num_pieces_ > 0 && rows >= group_) {
+        const auto gather = [&](int64_t first, int64_t groups) {
+          GatherGroups(reinterpret_cast<const Word*>(data + first * stride_),
+                       groups, reinterpret_cast<Word*>(block + first * size_));
+        };
+        gather(0, rows / group_);
+        // The rest as the end of a whole group.
+        if (rows % group_ > 0) gather(rows - group_, 1);
+        return;
       }
     }
     for (; rows > 0; --rows) {
@@ -165,26 +163,44 @@ class ShortRows {
     return true;
   }
 
-  // The last vector of a group is stored whole: the excess is overwritten by
-  // the next group or falls into the slack.
+  // Each vector is gathered for all groups, so that its tables stay in
+  // registers. From the last on: it is stored whole, and the excess is
+  // overwritten by the first vectors or falls into the slack.
   void GatherGroups(const Word* data, int64_t groups, Word* block) const {
-    const int64_t words = group_ * size_ * words_;
-    for (int64_t g = 0; g < groups; ++g) {
-      for (int64_t p = 0; p < num_pieces_; ++p) {
-        const Piece& piece = pieces_[p];
-        const Word* from = data + piece.base;
-        Words v = {};
-        for (int64_t s = 0; s < piece.whole; ++s, from += kLanes<Word>) {
-          const Words here = Shuffle(Load<Words>(from), piece.lane);
-          v = piece.source == static_cast<Word>(s) ? here : v;
-        }
-        const Words here =
-            Shuffle(Mask<Word>(piece.rest).Load(from), piece.lane);
-        v = piece.source == static_cast<Word>(piece.whole) ? here : v;
-        Store(block + p * kLanes<Word>, v);
+    for (int64_t p = num_pieces_; p-- > 0;) {
+      const Piece& piece = pieces_[p];
+      const Word* const from = data + piece.base;
+      Word* const to = block + p * kLanes<Word>;
+      [&]<int... kWhole>(std::integer_sequence<int, kWhole...>) {
+        ((piece.whole == kWhole ? GatherPiece<kWhole>(piece, from, groups, to)
+                                : void()),
+         ...);
+      }(std::make_integer_sequence<int, kMostSources>());
+    }
+  }
+
+  template <int kWhole>
+  void GatherPiece(const Piece& piece, const Word* from, int64_t groups,
+                   Word* to) const {
+    const Words lane = piece.lane, source = piece.source;
+    const Mask<Word> rest(piece.rest);
+    const auto gather = [&](const Word* at) {
+      Words v = Shuffle(rest.Load(at + kWhole * kLanes<Word>), lane);
+      for (int s = 0; s < kWhole; ++s) {
+        const Words here = Shuffle(Load<Words>(at + s * kLanes<Word>), lane);
+        v = source == static_cast<Word>(s) ? here : v;
       }
-      data += group_ * stride_ * words_;
-      block += words;
+      return v;
+    };
+    const int64_t words = group_ * size_ * words_;
+    const int64_t step = group_ * stride_ * words_;
+    if (step == 0) {
+      const Words v = gather(from);
+      for (; groups > 0; --groups, to += words) Store(to, v);
+      return;
+    }
+    for (; groups > 0; --groups, from += step, to += words) {
+      Store(to, gather(from));
     }
   }
 

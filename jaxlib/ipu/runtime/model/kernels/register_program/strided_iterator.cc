@@ -202,11 +202,16 @@ void StridedIterator::GatherRows(const char* data, int64_t begin, int64_t rows,
             dimensions_.back().stride * item, to, columns() * item);
 }
 
+void StridedIterator::Prepare(bool gather) {
+  auto rows = std::make_shared<ShortRows>();
+  if (rows->Make(dimensions_, item_size_, gather)) short_rows_ = rows;
+}
+
 template <typename T, bool kGather>
 void StridedIterator::Move(T* data, int64_t begin, int64_t count,
                            T* block) const {
-  if (ShortRows rows; count >= ShortRows::kWorth &&
-                      rows.Make(dimensions_, sizeof(T), kGather)) {
+  if (short_rows_ != nullptr) {
+    const ShortRows& rows = *short_rows_;
     return ForRows(
         dimensions_, rows.outer(), rows.size(), data, begin, count, block,
         [&](T* row, int64_t at, int64_t n, T* to) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
@@ -14,6 +15,8 @@ namespace ipu::model::IPU_SIMD_NS {
 
 // Gather may write up to this many bytes beyond the requested elements.
 inline constexpr size_t kSlackBytes = 64;
+
+class ShortRows;
 
 class StridedIterator {
  public:
@@ -51,6 +54,10 @@ class StridedIterator {
   // The address of the element at a flat index.
   const char* At(char* const* bases, int64_t index) const;
 
+  // Makes tables that speed up Gather, or Scatter, where rows are short.
+  void PrepareGather() { Prepare(/*gather=*/true); }
+  void PrepareScatter() { Prepare(/*gather=*/false); }
+
   // Copies `count` elements starting at flat index `begin` into a dense block.
   void Gather(const char* data, int64_t begin, int64_t count, char* to) const;
   // Copies a dense block to `count` elements.
@@ -65,12 +72,14 @@ class StridedIterator {
   };
   // The offset of flat index `begin`, and its index along each dimension.
   int64_t Locate(int64_t begin, int64_t* index) const;
+  void Prepare(bool gather);
   template <typename T, bool kGather>
   void Move(T* data, int64_t begin, int64_t count, T* block) const;
   template <bool kGather>
   void MoveItems(char* data, int64_t begin, int64_t count, char* block) const;
 
   std::vector<Dimension> dimensions_;
+  std::shared_ptr<const ShortRows> short_rows_;  // null if rows are not short
   uint32_t base_;
   int64_t offset_;
   uint32_t item_size_;

@@ -7,7 +7,9 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 
@@ -179,6 +181,116 @@ class Mask {
   int n_;
 #endif
 };
+
+// Lane i of the result is element i * kStride of the vectors a and b, which are
+// numbers kFirst and kFirst + 1 of those in memory; any if they have none.
+template <int kStride, int kFirst, typename V, int... kI>
+[[gnu::always_inline]] inline V SelectStrided(
+    V a, V b, std::integer_sequence<int, kI...>) {
+  constexpr int kN = sizeof...(kI);
+  constexpr auto lane = [](int i) {
+    const int place = i * kStride - kFirst * kN;
+    return place >= 0 && place < 2 * kN ? place : 0;
+  };
+  return __builtin_shufflevector(a, b, lane(kI)...);
+}
+
+// The elements at p with a stride of 2, 3 or 4, as one vector. Loads whole
+// vectors, which takes less time than one element after the other, but accesses
+// no memory beyond the last element.
+template <int kStride, typename T>
+[[gnu::always_inline]] inline Vector<T> LoadStrided(const T* p) {
+  constexpr int kN = kLanes<T>;
+  static_assert(kStride >= 2 && kStride <= 4);
+  constexpr auto kAll = std::make_integer_sequence<int, kN>();
+  const auto at = [p](int number) { return Load<Vector<T>>(p + number * kN); };
+  const Vector<T> end = Mask<T>(kN - kStride + 1).Load(p + (kStride - 1) * kN);
+  if constexpr (kStride == 2) {
+    return SelectStrided<2, 0>(at(0), end, kAll);
+  } else {
+    const Vector<T> low = SelectStrided<kStride, 0>(at(0), at(1), kAll);
+    const Vector<T> high =
+        SelectStrided<kStride, 2>(kStride == 3 ? end : at(2), end, kAll);
+    return [&]<int... kI>(std::integer_sequence<int, kI...>) {
+      return __builtin_shufflevector(low, high,
+                                     (kI * kStride < 2 * kN ? kI : kN + kI)...);
+    }(kAll);
+  }
+}
+
+// Vector kPart of those that hold the lanes of kStride vectors alternately: the
+// lanes of vectors kFirst and kFirst + 1, which are a and b; any where it holds
+// others.
+template <int kStride, int kPart, int kFirst, typename V, int... kI>
+[[gnu::always_inline]] inline V Alternate(V a, V b,
+                                          std::integer_sequence<int, kI...>) {
+  constexpr int kN = sizeof...(kI);
+  constexpr auto lane = [](int i) {
+    const int place = i + kPart * kN, vector = place % kStride - kFirst;
+    return vector == 0 || vector == 1 ? vector * kN + place / kStride : 0;
+  };
+  return __builtin_shufflevector(a, b, lane(kI)...);
+}
+
+// In vector kPart: lanes of the first two vectors from a, of others from b.
+template <int kStride, int kPart, typename V, int... kI>
+[[gnu::always_inline]] inline V BlendAlternate(
+    V a, V b, std::integer_sequence<int, kI...>) {
+  constexpr int kN = sizeof...(kI);
+  return __builtin_shufflevector(
+      a, b, ((kI + kPart * kN) % kStride < 2 ? kI : kN + kI)...);
+}
+
+// Stores the lanes of kStride vectors, 2 to 4, alternately: lane i of the first
+// is element i * kStride.
+template <int kStride, typename T>
+[[gnu::always_inline]] inline void StoreStrided(
+    T* p, const Vector<T> (&vectors)[kStride]) {
+  static_assert(kStride >= 2 && kStride <= 4);
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes<T>>();
+  [&]<int... kPart>(std::integer_sequence<int, kPart...>) {
+    const auto part = [&]<int k>(std::integral_constant<int, k>) {
+      const Vector<T> two =
+          Alternate<kStride, k, 0>(vectors[0], vectors[1], kAll);
+      if constexpr (kStride == 2) return two;
+      const Vector<T> others = Alternate<kStride, k, 2>(
+          vectors[2 % kStride], vectors[kStride - 1], kAll);
+      return BlendAlternate<kStride, k>(two, others, kAll);
+    };
+    (Store(p + kPart * kLanes<T>, part(std::integral_constant<int, kPart>())),
+     ...);
+  }(std::make_integer_sequence<int, kStride>());
+}
+
+// The elements at these offsets, in bytes. 10^6 f32 of 1000 took 320 us instead
+// of 575 one by one, and of 10^6 600 instead of 830 (AVX-512, one core).
+template <typename T>
+[[gnu::always_inline]] inline Vector<T> LoadAt(
+    const char* from, Vector<int32_t, kLanes<T>> offsets) {
+#if IPU_AVX512
+  if constexpr (sizeof(T) == 4) {
+    return (Vector<T>)_mm512_i32gather_epi32((__m512i)offsets, from, 1);
+  } else {
+    return (Vector<T>)_mm512_i32gather_epi64((__m256i)offsets, from, 1);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    return (Vector<T>)_mm256_i32gather_epi32((const int*)from, (__m256i)offsets,
+                                             1);
+  } else {
+    return (Vector<T>)_mm256_i32gather_epi64((const long long*)from,
+                                             (__m128i)offsets, 1);
+  }
+#else
+  Vector<T> v;
+  for (int i = 0; i < kLanes<T>; ++i) {
+    T x;
+    std::memcpy(&x, from + offsets[i], sizeof x);
+    v[i] = x;
+  }
+  return v;
+#endif
+}
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

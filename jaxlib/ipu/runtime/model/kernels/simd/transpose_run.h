@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
@@ -64,16 +66,64 @@ template <typename T>
 
 #endif
 
+// Rows of kFew elements that follow each other. Writes nothing beyond.
+template <int kFew, typename T>
+void SplitFew(const T* from, int64_t rows, T* to, int64_t step) {
+  int64_t r = 0;
+  for (; r + kLanes<T> <= rows; r += kLanes<T>) {
+    [&]<int... kI>(std::integer_sequence<int, kI...>) {
+      (Store(to + kI * step + r, LoadStrided<kFew>(from + r * kFew + kI)), ...);
+    }(std::make_integer_sequence<int, kFew>());
+  }
+  for (; r < rows; ++r) {
+    for (int i = 0; i < kFew; ++i) to[i * step + r] = from[r * kFew + i];
+  }
+}
+
+// The reverse: kFew rows of k elements.
+template <int kFew, typename T>
+void JoinFew(const T* from, int64_t from_row, int64_t k, T* to) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= k; i += kLanes<T>) {
+    Vector<T> rows[kFew];
+    for (int r = 0; r < kFew; ++r) {
+      rows[r] = Load<Vector<T>>(from + r * from_row + i);
+    }
+    StoreStrided<kFew>(to + i * kFew, rows);
+  }
+  for (; i < k; ++i) {
+    for (int r = 0; r < kFew; ++r) to[i * kFew + r] = from[r * from_row + i];
+  }
+}
+
+// Calls f with 2, 3 or 4 as a constant; false for others.
+template <typename F>
+bool WithFew(int64_t n, const F& f) {
+  if (n == 2) f(std::integral_constant<int, 2>());
+  if (n == 3) f(std::integral_constant<int, 3>());
+  if (n == 4) f(std::integral_constant<int, 4>());
+  return n >= 2 && n <= 4;
+}
+
 // Writes `rows` <= `step` elements for each of the `k` steps, and up to 32
 // bytes beyond the last. T has 4 or 8 bytes.
 template <typename T>
 void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
                   T* to, int64_t step) {
+  if (from_row == k &&
+      WithFew(k, [&](auto few) { SplitFew<few>(from, rows, to, step); })) {
+    return;
+  }
+  if (step == rows &&
+      WithFew(rows, [&](auto few) { JoinFew<few>(from, from_row, k, to); })) {
+    return;
+  }
   int64_t i = 0;
 #ifdef __AVX2__
   // The excess rows of a block are written where the next step's first rows go,
   // and overwritten later. The last of several blocks overlaps the one before.
-  for (; i + kSide<T> <= k; i += kSide<T>) {
+  for (; i < k && k >= kSide<T>; i += kSide<T>) {
+    i = std::min(i, k - kSide<T>);
     for (int64_t r = 0; r < rows; r += kSide<T>) {
       const int64_t first = rows < kSide<T> ? 0 : std::min(r, rows - kSide<T>);
       TransposeSquare(from + first * from_row + i, from_row, rows - 1 - first,
@@ -85,6 +135,44 @@ void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
     for (int64_t r = 0; r < rows; ++r)
       to[i * step + r] = from[r * from_row + i];
   }
+}
+
+// Interleaves the halves of a and b that begin at lane kFrom.
+template <int kFrom, typename V, int... kI>
+[[gnu::always_inline]] inline V InterleaveHalves(
+    V a, V b, std::integer_sequence<int, kI...>) {
+  constexpr int kN = sizeof...(kI);
+  return __builtin_shufflevector(a, b, (kFrom + kI / 2 + kI % 2 * kN)...);
+}
+
+// Lane i of vector k <- lane k of vector i. Each round interleaves the first
+// half of the vectors with the second.
+template <typename T>
+[[gnu::always_inline]] inline void TransposeLanes(Vector<T>* rows) {
+  constexpr int kN = kLanes<T>;
+  constexpr auto kAll = std::make_integer_sequence<int, kN>();
+#pragma GCC unroll 4
+  for (int round = 1; round < kN; round *= 2) {
+    Vector<T> next[kN];
+#pragma GCC unroll 8
+    for (int i = 0; i < kN / 2; ++i) {
+      next[2 * i] = InterleaveHalves<0>(rows[i], rows[i + kN / 2], kAll);
+      next[2 * i + 1] =
+          InterleaveHalves<kN / 2>(rows[i], rows[i + kN / 2], kAll);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) rows[i] = next[i];
+  }
+}
+
+// Adjacent rows of so many elements take less time if they are transposed first
+// and then combined as vectors. Measured (f32, AVX-512, one core): running sums
+// of 300,000 elements in rows of 2, 3, 4 and 8 took 113, 106, 101 and 88 us
+// instead of 163, 160, 139 and 108, their maxima and indices 182, 145, 129 and
+// 92 instead of 420, 285, 213 and 110; in rows of 5 to 7 and of 64 more.
+inline constexpr int64_t kMostTransposed = 8;
+inline bool IsQuickTransposed(int64_t k) {
+  return (k >= 2 && k <= 4) || k == kMostTransposed;
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS
