@@ -26,8 +26,9 @@ from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.layout import Factor, Layout
+from jaxlib.ipu.ops.control_flow import REPEAT
 from jaxlib.ipu.passes import origins
-from jaxlib.ipu.passes.map_parts import in_order_of_use, without
+from jaxlib.ipu.passes.map_parts import behind_views, in_order_of_use, without
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import SMALLEST_BYTES, default_layout
 from jaxlib.ipu.program import schema
@@ -42,8 +43,7 @@ _MOST = 32
 _CLEARLY = 0.95
 
 Pairs = Sequence[tuple[int, int]]
-_LOOPS = ("ipu.repeat", "stablehlo.while")
-_VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
+_LOOPS = (REPEAT, "stablehlo.while")
 
 
 class _Update(NamedTuple):
@@ -132,6 +132,8 @@ def _stages(
 ) -> list[list[Node]]:
   """The updates of small parameters. Each reads results of earlier stages only,
   and nothing else in the graph reads any of them."""
+  if not pairs:
+    return []
   replaced = {id(graph.results[j]): graph.parameters[i] for i, j in pairs}
   read_inside = set(map(id, _results_of_regions(graph)))
   updates: set[int] = set()
@@ -318,12 +320,8 @@ def _updates(node: Node) -> Iterator[_Update]:
 
 def _scalar(value: Value) -> Value | None:
   """The one element that all elements of a value are, as far as views show."""
-  while math.prod(value.shape) != 1:
-    node = value.node
-    if node is None or node.op not in _VIEWS:
-      return None
-    value = node.inputs[0]
-  return value
+  source = behind_views(value)
+  return source if math.prod(source.shape) == 1 else None
 
 
 def _least_block(target: Target, item_bytes: int) -> int:

@@ -1,14 +1,24 @@
-"""Parts of maps: some of a map's results, without the others."""
+"""Parts of maps: some of a map's results, without the others; and what their
+operands are views of."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxlib.ipu.ir.graph import Node
+from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.map_program import MAP, MapProgram
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer, extract
+
+VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
+
+
+def behind_views(value: Value) -> Value:
+  """The value that broadcasts and reshapes make this one of."""
+  while value.node is not None and value.node.op in VIEWS:
+    value = value.node.inputs[0]
+  return value
 
 
 def in_order_of_use(

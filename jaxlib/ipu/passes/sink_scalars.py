@@ -15,9 +15,9 @@ from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.passes import origins
 from jaxlib.ipu.passes.fuse import LARGEST_GROUP, MOST_OPERANDS
+from jaxlib.ipu.passes.map_parts import VIEWS, behind_views
 
 _BROADCAST = "stablehlo.broadcast_in_dim"
-_VIEWS = (_BROADCAST, "stablehlo.reshape")
 
 
 def sink_scalars(graph: Graph) -> Graph:
@@ -49,7 +49,7 @@ def _merge_all(graph: Graph, used_by: Users) -> None:
     if here and node.op == MAP and math.prod(node.attributes.shape) > 1:
       taken: dict[int, Node] = {}
       for value in node.inputs:
-        source = _scalar(value).node
+        source = behind_views(value).node
         if source is not None and id(source) in here:
           through = _between(source, node, used_by)
           if through is not None and _fits(source, node):
@@ -63,13 +63,6 @@ def _merge_all(graph: Graph, used_by: Users) -> None:
   graph.nodes = [n for n in nodes if id(n) not in gone]
 
 
-def _scalar(value: Value) -> Value:
-  """The value that views broadcast to this one."""
-  while value.node is not None and value.node.op in _VIEWS:
-    value = value.node.inputs[0]
-  return value
-
-
 def _between(source: Node, node: Node, used_by: Users) -> list[Node] | None:
   """The views through which a node uses another's results; None if there are
   other users."""
@@ -77,7 +70,7 @@ def _between(source: Node, node: Node, used_by: Users) -> list[Node] | None:
   todo = list(source.results)
   while todo:
     for user in used_by[id(todo.pop())]:
-      if user is None or (user is not node and user.op not in _VIEWS):
+      if user is None or (user is not node and user.op not in VIEWS):
         return None
       if user is not node:
         views.append(user)
@@ -120,7 +113,7 @@ def _merge(node: Node, taken: dict[int, Node]) -> tuple[Node, list[Node]]:
 
   def merged_or_loaded(operand: int) -> int:
     value = node.inputs[operand]
-    made = outputs.get(id(_scalar(value)))
+    made = outputs.get(id(behind_views(value)))
     return load(value) if made is None else made
 
   for source in taken.values():

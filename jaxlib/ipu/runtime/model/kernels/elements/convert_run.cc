@@ -7,6 +7,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/elements.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -25,24 +26,13 @@ T To(From x) {
 template <typename T>
 int64_t LoadVectors(const T* from, int64_t stride, int64_t n,
                     T* __restrict to) {
-  const auto load = [&]<int kStride>(std::integral_constant<int, kStride>) {
-    int64_t i = 0;
+  int64_t i = 0;
+  WithFew(stride, [&](auto few) {
     for (; i + kLanes<T> <= n; i += kLanes<T>) {
-      model::IPU_SIMD_NS::Store(to + i,
-                                LoadStrided<kStride>(from + i * kStride));
+      model::IPU_SIMD_NS::Store(to + i, LoadStrided<few>(from + i * few));
     }
-    return i;
-  };
-  switch (stride) {
-    case 2:
-      return load(std::integral_constant<int, 2>());
-    case 3:
-      return load(std::integral_constant<int, 3>());
-    case 4:
-      return load(std::integral_constant<int, 4>());
-    default:
-      return 0;
-  }
+  });
+  return i;
 }
 
 template <typename T, typename From>
