@@ -212,6 +212,25 @@ def test_weights_are_interleaved(always):
   assert min(where)[0] == 48
 
 
+def test_stacks_may_meet_at_different_times():
+  """Then they take all of the SRAM, and no more."""
+  target, table = machine(800, 400), TileBytes([], 1)
+  code = np.array([40])
+  allocations = [
+    AllocationGroup([], [lives], table.of(np.array([n])), wide)
+    for n, lives, wide in (
+      (300, (0, 9), True),
+      (700, (0, 9), False),
+      (1000, (20, 29), False),
+    )
+  ]
+  plan = assign(
+    target, allocations, is_wide, table, code, np.array([1040]), END
+  )
+  assert plan.fullest.needed == 1200
+  assert plan.needed(target, code).tolist() == [1200]
+
+
 def test_the_number_of_tile_groups_is_bounded():
   tiles = 64
   table = TileBytes([], tiles)

@@ -131,7 +131,9 @@ class Addresses:
       for row, depth in below.items():
         held = self.table.row(row)
         np.maximum(down, depth, out=down, where=group.tiles & (held > 0))
-    return up + down
+    # The stacks may meet, at different times: then they take all of the SRAM.
+    both = np.minimum(up + down, target.bytes_per_tile)
+    return np.where(down > 0, both, up)
 
 
 def assign(
