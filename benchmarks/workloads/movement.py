@@ -75,6 +75,8 @@ WORKLOADS = [
          lambda x: x.transpose(2, 1, 0), values(64, 128, 64)),
   jitted("movement", "concatenate and slice, 4 MiB",
          lambda x: jnp.concatenate([x[512:], x[:512]]), values(1024, 1024)),
+  jitted("movement", "each element twice, 64x1024",
+         lambda x: jnp.repeat(x, 2, 1), values(64, 1024)),
   jitted("movement", "reverse and pad, 4 MiB",
          lambda x: jnp.pad(x[::-1, ::-1], 1), values(1024, 1024)),
   jitted("gather", "4096 rows of 256", lambda t, i, v: t[i], TABLE,

@@ -137,6 +137,20 @@ TEST(Copy, LargeOnesOnSeveralThreads) {
   }
 }
 
+TEST(Copy, RepeatedItems) {
+  for (uint32_t item : {1, 2, 4, 8, 16}) {
+    for (int64_t count : {2, 3, 4, 5, 16, 17}) {
+      for (int64_t row : {1, 2, 7, 64, 130}) {
+        // Next to each other, apart, and backwards.
+        Check(Plan(item, {row, count}, {1, 0}, {count, 1}));
+        Check(Plan(item, {3, row, count}, {row, 1, 0},
+                   {row * (count + 1), count + 1, 1}));
+        Check(Plan(item, {row, count}, {-2, 0}, {count, 1}));
+      }
+    }
+  }
+}
+
 TEST(Copy, RandomViews) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return int64_t(random() % n); };

@@ -11,6 +11,10 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+// Items that are repeated at most so often are written in one loop over all of
+// them; a guess.
+constexpr int64_t kShortRepeat = 16;
+
 bool IsItemSize(int64_t bytes) {
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
 }
@@ -48,6 +52,48 @@ void Repeat(const char* source, int64_t block, int64_t count,
   for (int64_t done = pattern; done < bytes; done += pattern) {
     std::memcpy(destination + done, destination,
                 std::min(pattern, bytes - done));
+  }
+}
+
+// Writes each of a row of items kCount times, or `count` times if that is zero.
+// kDense says that the items lie next to each other.
+template <typename T, int64_t kCount, bool kDense>
+void RepeatItems(const Dim& row, int64_t count, const char* __restrict source,
+                 char* __restrict destination) {
+  constexpr int64_t kItem = sizeof(T);
+  if (kCount) count = kCount;
+  const int64_t from = kDense ? kItem : row.source;
+  const int64_t to = kDense ? count * kItem : row.destination;
+  for (int64_t i = 0; i < row.extent; ++i) {
+    T item;
+    std::memcpy(&item, source + i * from, kItem);
+    for (int64_t j = 0; j < count; ++j) {
+      std::memcpy(destination + i * to + j * kItem, &item, kItem);
+    }
+  }
+}
+
+template <typename T, int64_t kCount>
+void RepeatRow(const Dim& row, int64_t count, const char* source,
+               char* destination) {
+  constexpr int64_t kItem = sizeof(T);
+  const bool dense = row.source == kItem && row.destination == count * kItem;
+  (dense ? RepeatItems<T, kCount, true>
+         : RepeatItems<T, kCount, false>)(row, count, source, destination);
+}
+
+template <typename T>
+void RepeatShort(const Dim& row, int64_t count, const char* source,
+                 char* destination) {
+  switch (count) {
+    case 2:
+      return RepeatRow<T, 2>(row, count, source, destination);
+    case 3:
+      return RepeatRow<T, 3>(row, count, source, destination);
+    case 4:
+      return RepeatRow<T, 4>(row, count, source, destination);
+    default:
+      return RepeatRow<T, 0>(row, count, source, destination);
   }
 }
 
@@ -201,6 +247,11 @@ void StridedCopy::RunPlane(const Dim& outer, const Dim& inner,
         });
       });
     case Kind::kRepeat:
+      if (IsItemSize(block_) && inner.extent <= kShortRepeat) {
+        return WithItemOrPair(block_, [&]<typename T>(T) {
+          RepeatShort<T>(outer, inner.extent, source, destination);
+        });
+      }
       return CopyRows(outer, source, destination,
                       [&](const char* from, char* to) {
                         Repeat(from, block_, inner.extent, to);
