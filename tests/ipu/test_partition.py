@@ -22,8 +22,9 @@ from jaxlib.ipu import (
 )
 from jaxlib.ipu.ir import canonical, importer
 from jaxlib.ipu.location import resolve
-from jaxlib.ipu.partition import partition, replica_groups, xla
+from jaxlib.ipu.partition import replica_groups, xla
 from jaxlib.ipu.partition.options import Sharding
+from jaxlib.ipu.partition.partition import partition
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 

@@ -6,7 +6,3 @@ turns it into the module that every device runs: arrays are the device's part,
 and collectives exchange what is elsewhere. The rest of the compiler sees that
 module alone.
 """
-
-from jaxlib.ipu.partition.partition import partition
-
-__all__ = ["partition"]
