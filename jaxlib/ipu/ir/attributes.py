@@ -14,6 +14,12 @@ import numpy as np
 from jaxlib.ipu.kernel.opcode import Opcode
 
 
+def ints(attribute: Any) -> tuple[int, ...]:
+  """The elements of a dense array of integers. Its iterator ends with an
+  exception of C++, which takes longer than all else."""
+  return tuple([attribute[i] for i in range(len(attribute))])
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
   """`total_order`: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
@@ -144,10 +150,10 @@ class Window:
 def read_window(operation: Any) -> Window:
   """The attributes of reduce_window and select_and_scatter."""
   a = operation.attributes
-  sizes = tuple(a["window_dimensions"])
+  sizes = ints(a["window_dimensions"])
 
   def numbers(name: str) -> tuple[int, ...]:
-    return tuple(a[name]) if name in a else (1,) * len(sizes)
+    return ints(a[name]) if name in a else (1,) * len(sizes)
 
   low, high = read_padding(a, len(sizes))
   return Window(

@@ -94,10 +94,13 @@ class Passes:
     strings: Strings,
     pipeline: Iterable[tuple[str, tuple[bytes, ...]]],
   ) -> None:
+    changed = False
     for name, words in pipeline:
       if not words or strings.mentions(*words):
         self._passes[name].run(module.operation)
-    module.operation.verify()
+        changed |= bool(words)
+    if changed:  # reading it has verified the module; CSE keeps it valid
+      module.operation.verify()
 
 
 _idle: list[Passes] = []  # concurrent compilations each take their own

@@ -213,8 +213,14 @@ class _Importer:
     definition = registry.REGISTRY.get(name)
     if definition is None:
       raise _unimplemented(name, operation.location)
-    types = [self._type(r.type, operation) for r in results]
-    bodies = [r.blocks[0] for r in operation.regions]
+    known = self._types
+    types = [
+      known.get(t) or self._type(t, operation)
+      for t in [r.type for r in results]
+    ]
+    bodies = []
+    if len(operation.regions):
+      bodies = [r.blocks[0] for r in operation.regions]
     for symbol in called:  # a custom call's functions become its regions
       function = self._functions.get(ir.FlatSymbolRefAttr(symbol).value)
       if function is None or not function.regions[0].blocks:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from jaxlib.ipu.ir.attributes import Padding
+from jaxlib.ipu.ir.attributes import Padding, ints
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import Operation, define
@@ -102,9 +102,9 @@ def part(view: View, dimension: int, begin: int, end: int) -> View:
 def _read_pad(operation: Any) -> Padding:
   a = operation.attributes
   return Padding(
-    tuple(a["edge_padding_low"]),
-    tuple(a["edge_padding_high"]),
-    tuple(a["interior_padding"]),
+    ints(a["edge_padding_low"]),
+    ints(a["edge_padding_high"]),
+    ints(a["interior_padding"]),
   )
 
 

@@ -10,7 +10,12 @@ import dataclasses
 from typing import Any
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir.attributes import DotDimensions, Reduction, read_padding
+from jaxlib.ipu.ir.attributes import (
+  DotDimensions,
+  Reduction,
+  ints,
+  read_padding,
+)
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -52,7 +57,7 @@ def _read(operation: Any) -> Convolution:
   rank = len(d.input_spatial_dimensions)
 
   def numbers(name: str, default: Any = 1) -> tuple[Any, ...]:
-    return tuple(a[name]) if name in a else (default,) * rank
+    return ints(a[name]) if name in a else (default,) * rank
 
   low, high = read_padding(a, rank)
   return Convolution(

@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxlib.ipu.diagnostics import invalid_argument
 from jaxlib.ipu.dtypes import NUMPY, DType
-from jaxlib.ipu.ir.attributes import DotDimensions, FourierMatrix
+from jaxlib.ipu.ir.attributes import DotDimensions, FourierMatrix, ints
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -54,7 +54,7 @@ class Transform:
 def _read(operation: Any) -> Transform:
   a = operation.attributes
   kind = stablehlo.FftTypeAttr(a["fft_type"]).value
-  length = tuple(a["fft_length"])
+  length = ints(a["fft_length"])
   expected = [*length[:-1], length[-1] // 2 + 1] if kind == "IRFFT" else length
   shape = ir.RankedTensorType(operation.operands[0].type).shape
   if [*shape[-len(length) :]] != [*expected]:

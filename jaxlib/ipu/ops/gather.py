@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.ipu.codelets._cycles import Cycles
 from jaxlib.ipu.codelets.gather import CODELET, GatherHints, slice_cycles
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir.attributes import Indexing
+from jaxlib.ipu.ir.attributes import Indexing, ints
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower.builder import Builder, Written
@@ -42,7 +42,7 @@ def _read(operation: Any) -> Indexing:
     tuple(d.start_indices_batching_dims),
     tuple(d.start_index_map),
     d.index_vector_dim,
-    tuple(a["slice_sizes"]),
+    ints(a["slice_sizes"]),
   )
 
 

@@ -16,7 +16,7 @@ from jaxlib.ipu.codelets.reduce import (
   vector,
 )
 from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
-from jaxlib.ipu.ir.attributes import Reduction
+from jaxlib.ipu.ir.attributes import Reduction, ints
 from jaxlib.ipu.ir.graph import Graph, Node, Value
 from jaxlib.ipu.ir.map_program import MapProgram
 from jaxlib.ipu.ir.region import (
@@ -357,7 +357,7 @@ define(
   Operation(
     REDUCE,
     _lower,
-    lambda operation: Reduction(tuple(operation.attributes["dimensions"])),
+    lambda operation: Reduction(ints(operation.attributes["dimensions"])),
     context=_context,
   )
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.ipu.ir.attributes import ints
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.registry import Operation, Read, define
 from jaxlib.ipu.lower.builder import Builder
@@ -47,13 +48,13 @@ def _reverse(builder: Builder, node: Node) -> None:
 
 
 def _ints(name: str) -> Read:
-  return lambda operation: tuple(operation.attributes[name])
+  return lambda operation: ints(operation.attributes[name])
 
 
 def _read_slice(operation: Any) -> tuple[tuple[int, ...], ...]:
   a = operation.attributes
   return tuple(
-    tuple(a[n]) for n in ("start_indices", "limit_indices", "strides")
+    ints(a[n]) for n in ("start_indices", "limit_indices", "strides")
   )
 
 
