@@ -81,6 +81,7 @@ class State:
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
   pieces: Sequence[bytes | memoryview] = ()
+  shares: bool = True  # whether repeated operations may become functions
   folders: dict[Path, Path] = dataclasses.field(default_factory=dict)
 
   @property

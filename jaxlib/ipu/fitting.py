@@ -19,10 +19,13 @@ from jaxlib.ipu.compilation import Options, Phase, State
 from jaxlib.ipu.layout import Array
 from jaxlib.ipu.lower import signature
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.lower.function import separate
 from jaxlib.ipu.sram import memory
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import Choices, smaller
+from jaxlib.ipu.tile.code import CodeCount
 from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region
 from jaxlib.ipu.tile.totals import totals
 from jaxlib.ipu.tile_passes import (
   allocate as allocation,
@@ -78,20 +81,59 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
   donated = {arguments[i] for i in state.module.donated}
   views = builder.lower_graph(state.module.graph, donated)
   results = signature.bind_results(builder, state.module, views)
-  state.tiles = TileProgram(
-    builder.target,
-    builder.tensors,
-    builder.steps,
-    arguments,
-    results,
-    state.module.aliases,
-    builder.assembled,
-    builder.location,
-    builder.choices,
-    builder.used,
-  )
+  for f in builder.functions:
+    roots = [*{v.root: None for v in f.results}]
+    function = _tile_program(builder, f.body, f.own, roots)
+    for run in _LOWERED.values():
+      run(function)
+  separate(builder, builder.functions)
+  state.tiles = _tile_program(builder, builder.steps, arguments, results)
+  state.tiles.aliases = state.module.aliases
+  state.tiles.functions = len(builder.functions)
   _run_passes(state, options, Phase.LOWER, _LOWERED)
   return builder
+
+
+def _tile_program(
+  builder: Builder, steps: Region, arguments: list[int], results: list[int]
+) -> TileProgram:
+  return TileProgram(
+    builder.target,
+    builder.tensors,
+    steps,
+    arguments,
+    results,
+    assembled=builder.assembled,
+    location=builder.location,
+    choices=builder.choices,
+    used=builder.used,
+  )
+
+
+# Programs that have less than this many times the code that they may have are
+# better outlined as far as needed. [G]
+_MUCH_CODE = 2.0
+
+
+def much_code(options: Options) -> float:
+  """The bytes of executable code on a tile above which the repeats of a program
+  are functions from the beginning."""
+  if options.code_budget is None:
+    return _MUCH_CODE * options.target.executable_bytes
+  return _MUCH_CODE * options.code_budget
+
+
+def needs_functions(state: State, options: Options) -> bool:
+  """Whether the program would have so much code if the operations of its
+  functions stood in the place of their calls."""
+  assert state.builder is not None and state.tiles is not None
+  code = memory.tile_code(state.tiles).executable
+  for f in state.builder.functions:
+    count = CodeCount(options.target, state.tiles.tensors)
+    count.steps(f.body)
+    own = count.finish()
+    code = code + (len(f.calls) - 1) * (own.executable - own.vertices)
+  return bool(code.max(initial=0) > much_code(options))
 
 
 Passes = dict[str, Callable[[TileProgram], None]]
@@ -147,12 +189,11 @@ def allocate(state: State, options: Options) -> bool:
   builder, plan = _with_less_code(state, options, builder, plan)
   plan = _with_long_messages(state, options, plan)
   target = options.target
-  sram = target.num_tiles * target.bytes_per_tile
   if not memory.fits(target, plan) and not builder.used.divisible:
     assert state.tiles is not None
     assembled.find_divisible(state.tiles)
   for choices in smaller(builder.choices, builder.used):
-    if memory.fits(target, plan) or plan.argument_bytes > sram:
+    if memory.fits(target, plan) or not may_fit(state, options):
       break
     # Less data mostly takes more code. But sequences that use copies of others
     # share no code.
@@ -170,6 +211,14 @@ def allocate(state: State, options: Options) -> bool:
     state.become(first)
     _place(state, options)
   return False
+
+
+def may_fit(state: State, options: Options) -> bool:
+  """Whether all tiles together have room for the arguments."""
+  assert state.memory is not None
+  target = options.target
+  sram = target.num_tiles * target.bytes_per_tile
+  return state.memory.argument_bytes <= sram
 
 
 def _uncrowded(

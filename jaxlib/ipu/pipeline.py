@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxlib.ipu import fitting, ops
@@ -15,6 +16,7 @@ from jaxlib.ipu.emit import emit
 from jaxlib.ipu.ir import importer, stored_module
 from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.ipu.ir.detached_arrays import Detached, detach
+from jaxlib.ipu.ir.graph import Graph, Module
 from jaxlib.ipu.passes import (
   dce,
   decompose,
@@ -25,7 +27,9 @@ from jaxlib.ipu.passes import (
   hoist_products,
   join_updates,
   partial_sorts,
+  recompute_operands,
   rotate_loops,
+  share_repeats,
   simplify,
   sink_scalars,
   stack_scalars,
@@ -102,11 +106,9 @@ no_collection = _NoCollection()
 def _partition(state: State, options: Options) -> None:
   if options.sharding is None:
     return
-  from jaxlib.ipu import partition
+  from jaxlib.ipu.partition.partition import partition  # for several devices
 
-  state.partitioned = partition.partition(
-    state.code, options.sharding, options.target
-  )
+  state.partitioned = partition(state.code, options.sharding, options.target)
   state.code = state.partitioned.code
 
 
@@ -126,7 +128,28 @@ def _import(state: State, options: Options) -> None:
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.run(state.module)
-  simplify.simplify(state.module.graph)
+  module = state.module
+  if state.shares and module.dtypes.isdisjoint({*NARROW, *COMPLEX}):
+    if Strings(state.code).mentions(b"optimization_barrier"):
+      # What rematerialisation computes again is computed once.
+      simplify.simplify(module.graph)
+    least = fitting.much_code(options) / _MOST_BYTES
+    share_repeats.share_repeats(module, least)
+    recompute_operands.recompute_operands(module)
+  _each(module, simplify.simplify)
+
+
+# Repeats may have so many bytes of code for an operation: BERT-base and
+# GPT-2-small have 220 to 260 (docs/code.md). Programs for which this is not
+# much are not searched for repeats. [G]
+_MOST_BYTES = 250
+
+
+def _each(module: Module, run: Callable[[Graph], Graph]) -> None:
+  """Runs a pass on the graph of a module and on those of its functions."""
+  for function in module.functions:
+    function.graph = run(function.graph)
+  module.graph = run(module.graph)
 
 
 def _decompose(state: State, options: Options) -> None:
@@ -144,50 +167,81 @@ def _decompose(state: State, options: Options) -> None:
     decompose.decompose(module.graph, options.target, complex_planes.handles)
     module.graph = complex_planes.split_complex(module.graph, options.target)
     state.decomposed = True
-  state.decomposed |= decompose.decompose(module.graph, options.target)
+  for graph in (*(f.graph for f in module.functions), module.graph):
+    state.decomposed |= decompose.decompose(graph, options.target)
   if state.decomposed:
-    simplify.merge(module.graph)
+    _each(module, simplify.merge)
 
 
 def _fuse(state: State, options: Options) -> None:
-  assert state.module is not None
-  graph = fold_transposes.fold_transposes(state.module.graph)
+  module = state.module
+  assert module is not None
+  for function in module.functions:
+    function.graph = _fused(function.graph, [], state, options)
+  module.graph = _fused(module.graph, module.aliases, state, options)
+
+
+def _fused(
+  graph: Graph,
+  aliases: Sequence[tuple[int, int]],
+  state: State,
+  options: Options,
+) -> Graph:
+  target = options.target
+  graph = fold_transposes.fold_transposes(graph)
   if state.hoists:
-    state.hoisted = hoist_products.hoist_products(graph, options.target)
-  graph = flatten_branches.flatten_branches(graph, options.target)
+    state.hoisted |= hoist_products.hoist_products(graph, target)
+  graph = flatten_branches.flatten_branches(graph, target)
   graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))
   graph = partial_sorts.shorten_sorts(dce.eliminate(graph))
   graph = sink_scalars.sink_scalars(fuse.fuse(graph))
-  graph = join_updates.join_updates(graph, state.module.aliases, options.target)
-  graph = stack_scalars.stack_scalars(graph, options.target)
-  state.module.graph = dce.eliminate(fuse_producers.fuse_producers(graph))
+  graph = join_updates.join_updates(graph, aliases, target)
+  graph = stack_scalars.stack_scalars(graph, target)
+  return dce.eliminate(fuse_producers.fuse_producers(graph))
+
+
+def _lower(state: State, options: Options) -> None:
+  fitting.lower(state, options)
+  assert state.module is not None
+  if state.module.functions and not fitting.needs_functions(state, options):
+    _again(state, options, Phase.LOWER, shares=False, hoists=state.hoists)
 
 
 def _allocate(state: State, options: Options) -> None:
   fits = fitting.allocate(state, options)
+  assert state.module is not None
+  if not fits and state.module.functions and fitting.may_fit(state, options):
+    _again(state, options, Phase.ALLOCATE, shares=False, hoists=state.hoists)
+    return
   if not fits and state.hoisted:
-    _keep_products(state, options)
+    # The products of all iterations together take more.
+    _again(state, options, Phase.ALLOCATE, shares=state.shares, hoists=False)
     return
   written = _report(state, options)
   if not fits:
     from jaxlib.ipu.sram import overflow  # few programs need its imports
 
     assert state.builder is not None and state.tiles is not None
-    assert state.module is not None and state.memory is not None
+    assert state.memory is not None
     allow = options.allow_out_of_memory
     overflow.check(
       state.builder, state.tiles, state.module, state.memory, allow, written
     )
 
 
-def _keep_products(state: State, options: Options) -> None:
-  """Compiles a program that does not fit once more, with all products in their
-  loops: those of all iterations together take more."""
+def _again(
+  state: State, options: Options, last: Phase, *, shares: bool, hoists: bool
+) -> None:
+  """Compiles a program once more from its module on, up to a phase."""
   again = State(
-    state.code, state.partitioned, folders=state.folders, hoists=False
+    state.code,
+    state.partitioned,
+    folders=state.folders,
+    shares=shares,
+    hoists=hoists,
   )
   phases = [*Phase]
-  begin, end = phases.index(Phase.PARSE), phases.index(Phase.ALLOCATE)
+  begin, end = phases.index(Phase.PARSE), phases.index(last)
   for phase in phases[begin : end + 1]:
     _RUN[phase](again, options)
   state.become(again)
@@ -233,7 +287,7 @@ _RUN = {
   Phase.IMPORT: _import,
   Phase.DECOMPOSE: _decompose,
   Phase.FUSE: _fuse,
-  Phase.LOWER: fitting.lower,
+  Phase.LOWER: _lower,
   Phase.ALLOCATE: _allocate,
   Phase.EMIT: _emit,
 }

@@ -24,6 +24,7 @@ from jaxlib.ipu.check import interp, verify, verify_functions
 from jaxlib.ipu.check.tile_memory import Trap
 from jaxlib.ipu.check.verify_functions import InvalidFunction
 from jaxlib.ipu.check.verify_state import InvalidProgram
+from jaxlib.ipu.ir.repeats import repeats
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.program import container, schema
 from jaxlib.ipu.reporting import collect
@@ -31,7 +32,6 @@ from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.call import ArgumentCopy, Call, calls
 from jaxlib.ipu.tile.totals import totals
 from jaxlib.ipu.tile.walk import walk
-from jaxlib.ipu.tile_passes.repeats import repeats
 
 TILES = 4
 
@@ -86,10 +86,10 @@ def test_repeats_are_equal_and_apart(seed):
   letters.append(3000)
   found = repeats(letters)
   for repeat in found:
-    parts = [letters[b : b + repeat.length] for b in repeat.begins.tolist()]
+    parts = [letters[b : b + repeat.length] for b in repeat.begins]
     assert all(part == parts[0] for part in parts)
     assert np.diff(repeat.begins).min() >= repeat.length
-  whole = [r for r in found if r.begins.tolist() == begins]
+  whole = [r for r in found if r.begins == begins]
   assert max(r.length for r in whole) == len(planted)
 
 
@@ -167,6 +167,19 @@ def many_results(x, y):
   return out
 
 
+def attention_and_loops(weights, x, mask):
+  def loss(weights):
+    y = x
+    for w in weights:
+      scores = jnp.where(mask, (y @ w) @ y.T, -1e4)
+      y = y + jax.nn.softmax(scores) @ y
+      y = lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) @ w, y)
+      y = (y + jnp.cumsum(y, 1) * 0.1) @ w
+    return jnp.mean(jnp.tanh(y) ** 2)
+
+  return jax.grad(loss)(weights)
+
+
 SQUARES = [drawn(8, 8), drawn(8, 8) + 1]
 PROGRAMS = {
   chain: SQUARES,
@@ -201,6 +214,20 @@ def same_results(
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_results_are_those_without_outlining(f):
   same_results(f, PROGRAMS[f])
+
+
+def test_loops_in_which_steps_have_become_functions():
+  """A later search looks at them again."""
+  arguments = [[drawn(32, 32)] * 3, drawn(24, 32), drawn(24, 24) > -1]
+  before, after = (
+    lowering_kit.phases(attention_and_loops, arguments, 1472, code_budget=b)
+    for b in (None, 0)
+  )
+  assert code(after) < code(before)
+  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+  results = [engine_kit.run(s.data, flat).outputs for s in (before, after)]
+  for expected, actual in zip(*results, strict=True):
+    assert actual.tobytes() == expected.tobytes()
 
 
 @pytest.mark.filterwarnings("ignore:Some donated buffers")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jaxlib.ipu.dtypes import STORED, DType
 from jaxlib.ipu.ir import registry
-from jaxlib.ipu.ir.graph import Graph, Module, Node, Value
+from jaxlib.ipu.ir.graph import CALL, Graph, Module, Node, Value
 
 
 class InvalidGraph(Exception):
@@ -24,6 +24,8 @@ def verify(module: Module, lowerable: bool = False) -> None:
     InvalidGraph: names the first defect.
   """
   graph = module.graph
+  for function in module.functions:
+    _graph(function.graph, set(), lowerable)
   _graph(graph, set(), lowerable)
   for argument, result in module.aliases:
     _require(
@@ -108,6 +110,17 @@ def _node(node: Node, where: str) -> None:
     for i, region in enumerate(node.regions):
       types = _types(region.results)
       _require(types == wanted, f"{where}: branch {i} gives {types}")
+  elif node.op == CALL:
+    called = node.attributes.function.graph
+    for name, given, wanted in (
+      ("operands", node.inputs, called.parameters),
+      ("results", node.results, called.results),
+    ):
+      types = _types(wanted)
+      _require(
+        _types(given) == types,
+        f"{where}: its {name} are {_types(given)}, the function's {types}",
+      )
   elif registry.is_elementwise(node):
     shape = node.results[0].shape
     for i, value in enumerate(node.inputs):

@@ -8,7 +8,7 @@ from jaxlib.ipu.emit.host_time import host_seconds
 from jaxlib.ipu.ir.graph import Module, Placement
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.consumer_layouts import moving_cost
-from jaxlib.ipu.program import schema
+from jaxlib.ipu.program import codec, schema
 from jaxlib.ipu.sram.memory import MemoryPlan
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.tensor import TensorInfo
@@ -43,7 +43,7 @@ def program(
     aliases=[schema.Alias(i, j) for i, j in module.aliases],
     donors=module.donors,
     arena_bytes=tiles.arena_bytes,
-    steps=[step.record(target, builder.mapping) for step in tiles.steps],
+    steps=_steps(builder, tiles),
     locations=[schema.Location(*key) for key in builder.locations],
     cost_analysis=[schema.NamedValue(n, v) for n, v in figures.items()],
     memory=memory.record(target),
@@ -53,6 +53,25 @@ def program(
     num_partitions=module.num_partitions,
     functions=[schema.Function(int(f.max())) for f in memory.code.functions],
   )
+
+
+def _steps(builder: Builder, tiles: TileProgram) -> list[schema.Step]:
+  """The records of the steps. Calls that differ in nothing have one body."""
+  bodies: dict[int, codec.Shared] = {}  # by the id of a region
+  records = []
+  for step in tiles.steps:
+    if step.callee is None:
+      records.append(step.record(builder.target, builder.mapping))
+      continue
+    (body,) = step.regions
+    if id(body.model) not in bodies:
+      bodies[id(body.model)] = codec.Shared(
+        [s.record(builder.target, builder.mapping) for s in body]
+      )
+    price = step.price(builder.target)
+    shared = bodies[id(body.model)]
+    records.append(schema.Call(step.callee, shared, price, step.location))
+  return records
 
 
 def analysis(

@@ -25,6 +25,16 @@ def host_seconds(
   target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
 ) -> float:
   """A guess of one run's wall time on the model, in seconds."""
+  return _seconds(target, steps, tensors, {})
+
+
+def _seconds(
+  target: Target,
+  steps: Sequence[Step],
+  tensors: Sequence[TensorInfo],
+  known: dict[int, float],
+) -> float:
+  """The same; `known` has the seconds of regions by their ids."""
   seconds = 0.0
   for step in steps:
     for work in step.host_work(target, tensors):
@@ -32,7 +42,12 @@ def host_seconds(
       seconds += work.flops / _FLOPS_PER_SECOND
     if step.calls_host:
       seconds += _CALLBACK_SECONDS
-    inner = [host_seconds(target, region, tensors) for region in step.regions]
+    inner = []
+    for region in step.regions:
+      key = id(region.model)
+      if key not in known:
+        known[key] = _seconds(target, region, tensors, known)
+      inner.append(known[key])
     if inner:
       trips = _LOOP_TRIPS if step.trips is None else step.trips
       seconds += trips * (max(inner) if step.exclusive else sum(inner))

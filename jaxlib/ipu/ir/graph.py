@@ -1,8 +1,9 @@
 """The compiler's graph: StableHLO in static single assignment, in Python.
 
 A `Graph` is a list of nodes in topological order. Regions (loop bodies,
-branches, reducers) are graphs; they may use values of enclosing graphs. There
-are no calls: the importer's pipeline has inlined them.
+branches, reducers) are graphs; they may use values of enclosing graphs. The
+importer's pipeline has inlined all calls; those that there are have been found
+by passes/share_repeats.py.
 """
 
 from __future__ import annotations
@@ -75,9 +76,12 @@ class Node:
   ) -> None:
     self.op = op
     self.inputs = inputs
-    self.results = tuple(
-      [Value(self, i, s, d) for i, (s, d) in enumerate(types)]
-    )
+    if len(types) == 1:  # nearly always
+      self.results: tuple[Value, ...] = (Value(self, 0, *types[0]),)
+    else:
+      self.results = tuple(
+        [Value(self, i, s, d) for i, (s, d) in enumerate(types)]
+      )
     self.attributes = attributes
     self.regions = regions
     self.location = location
@@ -95,6 +99,42 @@ class Graph:
   parameters: list[Value]
   nodes: list[Node]
   results: list[Value]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Function:
+  """Operations that several calls run.
+
+  Attributes:
+    number: of the function.
+    graph: its operations, which use no other values than its parameters.
+    fixed: the numbers of parameters that are the same values in all calls.
+  """
+
+  number: int
+  graph: Graph
+  fixed: frozenset[int] = frozenset()
+
+
+# The operation of a call, whose operands are the function's parameters.
+CALL = "ipu.call"
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Callee:
+  """The attributes of a call.
+
+  Attributes:
+    function: that it calls.
+    locations: of the operations that the call stands for, by those of the
+      function's, where they differ.
+  """
+
+  function: Function
+  locations: dict[Any, Any]
+
+  def __str__(self) -> str:
+    return f"function {self.function.number}"
 
 
 class Placement(NamedTuple):
@@ -126,6 +166,7 @@ class Module:
       that are not row-major on the device.
     names: the user's names of the arguments and of the results.
     num_partitions: the number of devices that run it together.
+    functions: that the graph calls.
   """
 
   name: str
@@ -139,6 +180,7 @@ class Module:
   )
   names: Callable[[], tuple[list[str], list[str]]] = lambda: ([], [])
   num_partitions: int = 1
+  functions: list[Function] = dataclasses.field(default_factory=list)
 
   @property
   def donated(self) -> set[int]:
@@ -152,10 +194,12 @@ Users = dict[int, list[Node | None]]
 def users(graph: Graph) -> Users:
   """The users of each value, by its id; None stands for the results of a graph.
 
-  Includes regions. A node that uses a value twice is listed twice.
+  Includes regions, and functions once. A node that uses a value twice is listed
+  twice.
   """
   found: Users = defaultdict(list)
   todo = [graph]
+  called: set[int] = set()
   while todo:
     inner = todo.pop()
     for value in inner.results:
@@ -164,4 +208,9 @@ def users(graph: Graph) -> Users:
       for value in node.inputs:
         found[id(value)].append(node)
       todo.extend(node.regions)
+      if node.op == CALL:
+        function = node.attributes.function
+        if function.number not in called:
+          called.add(function.number)
+          todo.append(function.graph)
   return found

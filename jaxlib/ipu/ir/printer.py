@@ -7,13 +7,16 @@ from jaxlib.ipu.location import location_text, resolve
 
 
 def module_text(module: Module) -> str:
-  """A module: its signature's aliases, then its graph."""
+  """A module: its signature's aliases, its functions, then its graph."""
   names: dict[int, str] = {}
   lines = [f"module {module.name}"]
   for i, j in module.aliases:
     lines.append(f"  argument {i} may become result {j}")
   if module.donors:
     lines.append(f"  donated besides: {module.donors}")
+  for function in module.functions:
+    lines.append(f"function {function.number}")
+    lines += _graph(function.graph, names, "  ")
   return "\n".join(lines + _graph(module.graph, names, "  ")) + "\n"
 
 

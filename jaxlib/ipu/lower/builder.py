@@ -23,6 +23,7 @@ from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.exchange import Exchanges, Operand
+from jaxlib.ipu.lower.function import Function
 from jaxlib.ipu.lower.product import Product
 from jaxlib.ipu.lower.reuse import Reuse
 from jaxlib.ipu.lower.scope import Scope
@@ -50,11 +51,13 @@ class Builder(Exchanges):
 
   Attributes:
     products: compute sets that may load one operand 128 bits at a time.
+    functions: of the graph, those that were lowered.
   """
 
   def __init__(self, target: Target, choices: Choices | None = None) -> None:
     super().__init__(target, choices)
     self.products: list[Product] = []
+    self.functions: list[Function] = []
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.ir.graph import (
+  CALL,
   Graph,
   Module,
   Node,
@@ -366,9 +367,10 @@ def _whole(value: Value) -> View:
 def _same_elements(
   node: Node, read: Value, view: View
 ) -> Iterator[tuple[Value, View]]:
-  """Yields the results of a node, or the parameters of a loop's body, that hold
-  the elements of its operand `read` in the same places. `view` has the elements
-  of the array that `read` holds; each result is yielded with its own such view.
+  """Yields the results of a node, or the parameters of a loop's body or of a
+  function, that hold the elements of its operand `read` in the same places.
+  `view` has the elements of the array that `read` holds; each result is yielded
+  with its own such view.
   """
   if node.op == "stablehlo.transpose":
     yield node.results[0], view.transpose(node.attributes)
@@ -387,3 +389,8 @@ def _same_elements(
     for i, operand in enumerate(node.inputs):
       if operand is read and body.results[i] is body.parameters[i]:
         yield body.parameters[i], view
+  elif node.op == CALL:
+    parameters = node.attributes.function.graph.parameters
+    for i, operand in enumerate(node.inputs):
+      if operand is read:
+        yield parameters[i], view

@@ -133,6 +133,12 @@ class Tensors:
       self._located[key] = location, number
     self.location = self._located[key][1]
 
+  def relocated(self, number: int, location: Any) -> int:
+    """The number of the operation that is known as that of location `number`,
+    at another location."""
+    operation = [*self.locations][number][0]
+    return self._intern(resolve(location, operation))
+
   def _intern(self, location: schema.Location) -> int:
     key = (location.operation, location.name, location.file, location.line)
     return self.locations.setdefault(key, len(self.locations))

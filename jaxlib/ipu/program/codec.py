@@ -16,7 +16,7 @@ import operator
 import struct
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxlib.ipu.kernel.instruction import Code
@@ -85,6 +85,20 @@ def encoder(t: Any) -> Encoder:
   return _record_encoder(t)
 
 
+class Shared(list[Any]):
+  """A list of records that stands in several records: encoded once.
+
+  Attributes:
+    wire: its bytes; empty before it is encoded.
+  """
+
+  __slots__ = ("wire",)
+
+  def __init__(self, values: Iterable[Any]) -> None:
+    super().__init__(values)
+    self.wire: list[bytes] = []
+
+
 def _put_bytes(value: bytes, out: list[bytes]) -> None:
   out.append(_COUNT.pack(len(value)))
   out.append(value)
@@ -107,6 +121,12 @@ def _list_encoder(element: Any) -> Encoder:
 
   def encode_list(value: Any, out: list[bytes]) -> None:
     nonlocal one
+    if isinstance(value, Shared):
+      if not value.wire:
+        encode_list([*value], value.wire)
+        value.wire = [b"".join(value.wire)]
+      out += value.wire
+      return
     if one is None:  # made at first use: records are recursive
       one = encoder(element)
     out.append(_COUNT.pack(len(value)))

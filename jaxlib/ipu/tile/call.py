@@ -13,7 +13,7 @@ import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.segments import WORD
@@ -28,8 +28,10 @@ from jaxlib.ipu.tile.code import (
   Participants,
   active,
 )
-from jaxlib.ipu.tile.copy import Copy
+from jaxlib.ipu.tile.copy import Copy, copy_views
 from jaxlib.ipu.tile.step import Region, Step
+from jaxlib.ipu.tile.tensor import TensorInfo
+from jaxlib.ipu.tile.view import whole_view
 
 # The supervisor's cycles of a call: the address of its constants, the call, the
 # return (6 each, as they branch), and the return address, which is stored and
@@ -43,10 +45,16 @@ ARGUMENT_CYCLES = 4.0
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class Call(Step):
-  """Runs function `function`, whose steps are those of `body`, once."""
+  """Runs function `function`, whose steps are those of `body`, once.
+
+  Attributes:
+    inside: the begin and the end of the numbers of tensors that nothing else
+      accesses but copies of its arguments.
+  """
 
   function: int
   body: Region
+  inside: tuple[int, int] = (0, 0)
 
   @property
   def callee(self) -> int | None:
@@ -55,6 +63,10 @@ class Call(Step):
   @property
   def regions(self) -> Sequence[Region]:
     return (self.body,)
+
+  @property
+  def private(self) -> Sequence[int]:
+    return range(*self.inside)
 
   def price(self, target: Target) -> schema.Cost:
     return cost.Sourced(CALL_CYCLES, 0.0, 0.0, 0.0, 0.0, derived=CALL_CYCLES)
@@ -79,6 +91,8 @@ class Call(Step):
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class ArgumentCopy(Copy):
   """Copies roots to those of a function, or back, each on its tiles."""
+
+  passes_arguments: ClassVar[bool] = True
 
   def price(self, target: Target) -> schema.Cost:
     price = Copy.price(self, target)
@@ -106,6 +120,29 @@ class ArgumentCopy(Copy):
       tiles = active(layout, count.target.num_tiles)
       count.copies(tiles[: len(copied)] & copied, number)
     return NOWHERE
+
+
+def argument_copy(
+  target: Target,
+  tensors: Sequence[TensorInfo],
+  pairs: Sequence[tuple[int, int]],
+  location: int,
+) -> ArgumentCopy | None:
+  """A step that copies roots to others of the same mapping; None if they are
+  all empty."""
+  views = [
+    (whole_view(tensors, source), whole_view(tensors, to))
+    for source, to in pairs
+  ]
+  found = copy_views(target, tensors, views, location)
+  if found is None:
+    return None
+  return ArgumentCopy(
+    moves=found.moves,
+    staying=found.staying,
+    own=found.own,
+    location=location,
+  )
 
 
 def calls(steps: Sequence[Step]) -> Iterator[Step]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -23,8 +24,10 @@ from jaxlib.ipu.tile.tensor import TensorInfo
 
 
 @functools.cache
-def _fields(kind: Any) -> tuple[str, ...]:
-  return tuple(f.name for f in dataclasses.fields(kind))
+def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
+  """The names of a record's fields, and what gets all of them."""
+  names = tuple(f.name for f in dataclasses.fields(kind))
+  return names, operator.attrgetter(*names)
 
 
 def _free() -> schema.Cost:
@@ -107,9 +110,11 @@ class Region(list["Step"]):
   Attributes:
     freed: roots from elsewhere whose memory is free after their last use in it.
     kept: roots that are needed after its operations.
+    like: the body of another call of the same function that is equal in all
+      that calls may differ in, too; None if there is none.
   """
 
-  __slots__ = ("freed", "kept")
+  __slots__ = ("freed", "kept", "like")
 
   def __init__(
     self,
@@ -120,6 +125,12 @@ class Region(list["Step"]):
     super().__init__(steps)
     self.freed = set(freed)
     self.kept = set(kept)
+    self.like: Region | None = None
+
+  @property
+  def model(self) -> Region:
+    """The same region for all that are alike."""
+    return self if self.like is None else self.like
 
   def renamed(self, name: Callable[[int], int]) -> Region:
     """The same steps on the tensors that `name` gives for theirs."""
@@ -156,6 +167,7 @@ class Step:
     on_links: whether its exchange is with other devices.
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
+    passes_arguments: whether it copies the arguments of a call, or its results.
     buffers_of: what its buffers are, in words.
     constants: of its register program, in order.
     passed: how many of these differ from call to call of the function that it
@@ -184,6 +196,7 @@ class Step:
   on_links: ClassVar[bool] = False
   calls_host: ClassVar[bool] = False
   exclusive: ClassVar[bool] = False
+  passes_arguments: ClassVar[bool] = False
 
   # --- Control flow --------------------------------------------------------
 
@@ -207,6 +220,11 @@ class Step:
     """The function that it calls, whose steps run as if they stood in its
     place; None if it calls none."""
     return None
+
+  @property
+  def private(self) -> Sequence[int]:
+    """Tensors of the function that it calls."""
+    return ()
 
   # --- Data ----------------------------------------------------------------
 
@@ -261,8 +279,9 @@ class Step:
     # long.
     kind: Any = type(self)
     found: Self = object.__new__(kind)
-    for name in _fields(kind):
-      setattr(found, name, getattr(self, name))
+    names, get = _fields(kind)
+    for name, value in zip(names, get(self)):
+      setattr(found, name, value)
     return found
 
   # --- Figures -------------------------------------------------------------

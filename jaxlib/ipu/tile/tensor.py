@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE, DType
-from jaxlib.ipu.layout import Array, Layout
+from jaxlib.ipu.layout import Array, Layout, linear
 from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.program import schema
 
@@ -59,6 +59,12 @@ class TensorInfo:
   @property
   def bytes(self) -> int:
     return self.size * SIZE[self.dtype]
+
+
+def no_tensor(dtype: DType, number: int) -> TensorInfo:
+  """A root without elements, for the number of a tensor that no step accesses
+  any more."""
+  return TensorInfo(dtype, (0,), linear(0, 1, 1), number, 0, (1,))
 
 
 def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:

@@ -83,6 +83,16 @@ def totals(
   target: Target, steps: Sequence[Step], tensors: Sequence[TensorInfo]
 ) -> Totals:
   """Adds up a list of steps."""
+  return _totals(target, steps, tensors, {})
+
+
+def _totals(
+  target: Target,
+  steps: Sequence[Step],
+  tensors: Sequence[TensorInfo],
+  known: dict[int, Totals],
+) -> Totals:
+  """The same; `known` has the sums of regions by their ids."""
   sums = Totals()
   for step in steps:
     add = sums.link_step if step.on_links else sums.step
@@ -90,7 +100,12 @@ def totals(
     sums.host_calls += step.calls_host
     for number in step.loaded:
       sums.bytes_accessed += tensors[number].bytes
-    inner = [totals(target, region, tensors) for region in step.regions]
+    inner = []
+    for region in step.regions:
+      key = id(region.model)
+      if key not in known:
+        known[key] = _totals(target, region, tensors, known)
+      inner.append(known[key])
     if step.exclusive:
       inner = [max(inner, key=lambda t: t.cycles)]
     for each in inner:

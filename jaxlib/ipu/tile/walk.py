@@ -24,10 +24,12 @@ def with_regions(region: Region) -> Iterator[tuple[Step, Region]]:
 
 
 def regions(outer: Region) -> Iterator[Region]:
-  """A region and all regions in it, each after those in it."""
+  """A region and all regions in it, each after those in it. Those of functions
+  are left out: they are the same for all calls."""
   for step in outer:
-    for region in step.regions:
-      yield from regions(region)
+    if step.callee is None:
+      for region in step.regions:
+        yield from regions(region)
   yield outer
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
+from jaxlib.ipu.ir.repeats import Repeat
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.plan.cost import Epilogue
@@ -23,7 +24,6 @@ from jaxlib.ipu.tile.code import CALL, FUNCTION
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
 from jaxlib.ipu.tile.walk import accesses
-from jaxlib.ipu.tile_passes.repeats import Repeat
 
 # Storage of roots that may not differ: that of the host, and constants, of
 # which kernels may know that they are.
@@ -66,7 +66,8 @@ class Place:
 class Kinds:
   """Numbers of what is equal, for all searches of one program.
 
-  A step has the same place in all of them, but for where it is.
+  A step has the same place in all of them, but for where it is; not so one with
+  regions, in which steps may have become functions.
   """
 
   def __init__(self) -> None:
@@ -106,7 +107,9 @@ class Places(list[Place]):
       for i, step in enumerate(region):
         known = kinds.places.get(id(step))
         if known is None:
-          known = kinds.places[id(step)] = step, self._place(region, i)
+          known = step, self._place(region, i)
+          if step.callee is not None or not step.regions:
+            kinds.places[id(step)] = known
         _, place = known
         place.region, place.index, place.times = region, i, times
         self.append(place)
@@ -214,7 +217,7 @@ def equal_sequences(
     repeat: of the kinds of its steps.
     size: bytes of a step's code.
   """
-  begin, begins = 0, repeat.begins.tolist()
+  begin, begins = 0, repeat.begins
   while begin < repeat.length:
     match = _Match(places, [b + begin for b in begins])
     best: tuple[int, int, list[int]] | None = None

@@ -39,6 +39,7 @@ def run(program: TileProgram) -> None:
     if step.staying is not None
     and len(step.moves) > 1
     and not step.own.exchange_bytes
+    and not step.passes_arguments  # to roots that others write, too
   ]
   if not copies:
     return

@@ -15,7 +15,6 @@ all of which are written before any is read.
 from __future__ import annotations
 
 import bisect
-import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence, Set
 from typing import Any
@@ -140,7 +139,11 @@ class Timeline:
       found = step.effects(self._tensors)
       self._body.append(found)
     else:
-      found = dataclasses.replace(next(self._body))
+      f = next(self._body)
+      found = Effects(
+        f.early_reads, f.reads, f.full_writes, f.partial_writes, f.copies,
+        f.placed, f.used, f.permuted,
+      )  # fmt: skip
     for number, early in found.used:
       self._use(number, early)
     for number in found.placed:

@@ -17,22 +17,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.layout import linear
+from jaxlib.ipu.ir.repeats import repeats
 from jaxlib.ipu.moves.messages import VECTOR
 from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.call import (
   ARGUMENT_CYCLES,
   CALL_CYCLES,
-  ArgumentCopy,
   Call,
+  argument_copy,
 )
 from jaxlib.ipu.tile.code import CALL, COPIES, COPY, FUNCTION, CodeCount
-from jaxlib.ipu.tile.copy import copy_views
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
-from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides
-from jaxlib.ipu.tile.view import whole_view
+from jaxlib.ipu.tile.tensor import TensorInfo, dense_strides, no_tensor
 from jaxlib.ipu.tile.walk import accesses, regions, walk
 from jaxlib.ipu.tile_passes.equal_steps import (
   Kinds,
@@ -43,7 +41,6 @@ from jaxlib.ipu.tile_passes.equal_steps import (
   outside_functions,
 )
 from jaxlib.ipu.tile_passes.lifetimes import lifetimes
-from jaxlib.ipu.tile_passes.repeats import repeats
 
 # The least that a function saves, bytes. [G]
 _LEAST = 64
@@ -255,24 +252,10 @@ class _Search:
   def _copies(
     self, pairs: Sequence[tuple[int, int]], location: int
   ) -> list[Step]:
-    """A step that copies roots to others of the same mapping; none if they are
-    all empty."""
+    """The step that copies roots to others of the same mapping, if any."""
     program = self._program
-    views = [
-      (whole_view(program.tensors, source), whole_view(program.tensors, to))
-      for source, to in pairs
-    ]
-    found = copy_views(program.target, program.tensors, views, location)
-    if found is None:
-      return []
-    return [
-      ArgumentCopy(
-        moves=found.moves,
-        staying=found.staying,
-        own=found.own,
-        location=location,
-      )
-    ]
+    found = argument_copy(program.target, program.tensors, pairs, location)
+    return [] if found is None else [found]
 
   def _ends(
     self, f: Sequences, i: int, roots: Sequence[int]
@@ -386,8 +369,7 @@ def _empty_unused(program: TileProgram) -> None:
   used |= {*program.arguments, *program.results}
   used |= {tensors[n].root for n in used}
   for n in program.outlined.keys() - used:
-    dtype = tensors[n].dtype
-    tensors[n] = TensorInfo(dtype, (0,), linear(0, 1, 1), n, 0, (1,))
+    tensors[n] = no_tensor(tensors[n].dtype, n)
 
 
 def _renamed(steps: Sequence[Step], names: Mapping[int, int]) -> Region:

@@ -13,13 +13,13 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.program import TileProgram
-from jaxlib.ipu.tile.step import Region, Step
+from jaxlib.ipu.tile.step import Region, Step, TensorAccess
 from jaxlib.ipu.tile.tensor import TensorInfo, is_root_itself
 from jaxlib.ipu.tile.walk import accesses
 
@@ -94,12 +94,13 @@ class TaskGraph:
     writer: dict[int, int] = {}
     self.writer = writer
     effect = -1
+    touched = _Touched(tensors)
     for number, task in enumerate(tasks):
       first: dict[int, int] = {}
       last: dict[int, int] = {}
       writes: set[int] = set()
       time = 0
-      for time, (tensor, written) in enumerate(_touched(task.steps, tensors)):
+      for time, (tensor, written) in enumerate(touched.by(task.steps)):
         if tensor not in first:
           first[tensor] = time
         last[tensor] = time
@@ -289,15 +290,35 @@ def _tile_bytes(
   return info.layout.max_elements * SIZE[info.dtype]
 
 
-def _touched(
-  steps: list[Step], tensors: Sequence[TensorInfo]
-) -> Iterator[tuple[int, bool]]:
-  """Yields the tensors that steps and nested steps access, in order, with
-  whether they are written. After a tensor that is read, its root follows."""
-  for tensor, written in accesses(steps):
-    yield tensor, written
-    if not written and (root := tensors[tensor].root) != tensor:
-      yield root, False
+class _Touched:
+  """The tensors that tasks touch."""
+
+  def __init__(self, tensors: Sequence[TensorInfo]) -> None:
+    self._tensors = tensors
+    self._of_functions: dict[int, list[TensorAccess]] = {}
+
+  def by(self, steps: list[Step]) -> Iterator[TensorAccess]:
+    """Yields the tensors that steps and nested steps access, in order, with
+    whether they are written. After a tensor that is read, its root follows.
+    Those of functions are left out: no task needs them from another one."""
+    own = next((step.private for step in steps if step.private), ())
+    for step in steps:
+      for tensor, written in self._by_step(step):
+        if tensor in own:
+          continue
+        yield tensor, written
+        root = self._tensors[tensor].root
+        if not written and root != tensor:
+          yield root, False
+
+  def _by_step(self, step: Step) -> Iterable[TensorAccess]:
+    if step.callee is None:
+      return accesses([step])
+    found = self._of_functions.get(step.callee)
+    if found is None:
+      found = [a for a in accesses([step]) if a[0] not in step.private]
+      self._of_functions[step.callee] = found
+    return found
 
 
 def _replaced(task: Task, tensors: Sequence[TensorInfo]) -> set[int]:
