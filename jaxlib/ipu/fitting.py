@@ -42,9 +42,16 @@ from jaxlib.ipu.tile_passes import (
 )
 
 
-def lower(state: State, options: Options) -> None:
-  """Lowers the graph with the choices that cost least."""
+def lower(state: State, options: Options) -> bool:
+  """Lowers the graph with the choices that cost least.
+
+  Returns:
+    Whether the program needs the functions of its graph, if there are any. If
+    not, it is lowered once, to know that.
+  """
   builder = _lower_once(state, options, Choices())
+  if builder.functions and not _needs_functions(state, options):
+    return False
   # Layouts of arguments and loop-carried values are chosen before their readers
   # are lowered; whether they were right shows afterwards.
   if builder.used.unpriced:
@@ -54,6 +61,7 @@ def lower(state: State, options: Options) -> None:
   if builder.used.leaves:
     carried = builder.used.leaves
     _try(state, options, replace(builder.choices, carried=carried))
+  return True
 
 
 def _try(state: State, options: Options, choices: Choices) -> Builder:
@@ -123,7 +131,7 @@ def much_code(options: Options) -> float:
   return _MUCH_CODE * options.code_budget
 
 
-def needs_functions(state: State, options: Options) -> bool:
+def _needs_functions(state: State, options: Options) -> bool:
   """Whether the program would have so much code if the operations of its
   functions stood in the place of their calls."""
   assert state.builder is not None and state.tiles is not None

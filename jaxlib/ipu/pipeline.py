@@ -201,9 +201,7 @@ def _fused(
 
 
 def _lower(state: State, options: Options) -> None:
-  fitting.lower(state, options)
-  assert state.module is not None
-  if state.module.functions and not fitting.needs_functions(state, options):
+  if not fitting.lower(state, options):
     _again(state, options, Phase.LOWER, shares=False, hoists=state.hoists)
 
 

@@ -173,6 +173,27 @@ def test_operands_of_the_first_call_may_lie_elsewhere():
   np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_parts_of_updates_that_others_need_too():
+  """Decayed moments that something before the layers reads are not computed in
+  the layers."""
+
+  def f(weights, x, mask, moments):
+    decayed = jax.tree.map(lambda m: 0.9 * m, moments)
+    x = x + sum(m["down"].sum() for m in decayed) / 100
+    gradient = jax.grad(loss)(weights, x, mask)
+    moments = jax.tree.map(lambda m, g: m + 0.1 * g, decayed, gradient)
+    return jax.tree.map(lambda p, m: p - m, weights, moments), moments
+
+  given = [*arguments(6), parameters(6)]
+  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
+  found, wanted = (
+    engine_kit.run(compiled(f, given, budget).data, flat).outputs
+    for budget in (0, None)
+  )
+  for actual, expected in zip(found, wanted, strict=True):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 # --- What is shared ----------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ import dataclasses
 import itertools
 import math
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -248,7 +248,14 @@ class _Search:
     # What is computed from parameters alone goes where it is used: the decayed
     # moments of an optimiser, for instance. By node, the number of what it is.
     loose: dict[Node | None, int] = {}
+    # What uses it, None for the results of the graph.
+    users: dict[Node | None, set[Node | None]] = defaultdict(set)
+    for value in self._graph.results:
+      users[value.node].add(None)
     for node, kind in zip(self.nodes, self._kinds, strict=True):
+      for value in _used(node):
+        if value.node in loose:
+          users[value.node].add(node)
       if node in owners or node.regions:
         continue
       sequences = set()
@@ -273,13 +280,23 @@ class _Search:
     for i, (f, these) in enumerate(zip(self.sequences, found, strict=True)):
       common = set(these[0]).intersection(*these[1:])
       if common:
-        longer = []
-        for nodes, some in zip(f.nodes, these, strict=True):
+        absorbed = []
+        for some in these:
           more: dict[Node, None] = {}
           for signature in these[0]:
             if signature in common:
               _with_operands(some[signature], loose, more)
-          longer.append([*nodes, *more])
+          absorbed.append(more)
+        # A call comes too late for others that use it.
+        if any(
+          node in loose and not users[node] <= more.keys()
+          for more in absorbed
+          for node in more
+        ):
+          continue
+        longer = [
+          [*nodes, *more] for nodes, more in zip(f.nodes, absorbed, strict=True)
+        ]
         alike = self._alike(f.begins, longer)
         if alike is not None and len(alike.begins) == len(f.begins):
           self.sequences[i] = alike
