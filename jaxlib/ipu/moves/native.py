@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import array
 import ctypes
-import functools
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.library import LIBRARY
+from jaxlib.ipu import library
 from jaxlib.ipu.moves.affine import MoveEnd
 
 Array = npt.NDArray[np.int64]
@@ -23,23 +21,14 @@ Array = npt.NDArray[np.int64]
 # of the source (runtime/moves/moved_elements.h).
 _FIGURES = 11
 _SEGMENT_FIGURES = 8
-# What a function returns if there is not enough memory; -1: no such move.
-_NO_MEMORY = -2
-
-
-@functools.cache
-def _functions() -> Any:
-  library = ctypes.CDLL(str(LIBRARY))
-  library.ipu_moved_elements.argtypes = [
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t,
-    ctypes.c_void_p,
-  ]  # fmt: skip
-  library.ipu_moved_elements.restype = ctypes.c_int64
-  library.ipu_segments.argtypes = [
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64, ctypes.c_void_p
-  ]  # fmt: skip
-  library.ipu_segments.restype = ctypes.c_int64
-  return library
+_MOVED_ELEMENTS = (
+  "ipu_moved_elements", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+  ctypes.c_size_t, ctypes.c_void_p,
+)  # fmt: skip
+_SEGMENTS = (
+  "ipu_segments", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64,
+  ctypes.c_void_p,
+)  # fmt: skip
 
 
 def moved_elements(
@@ -70,11 +59,10 @@ def moved_elements(
   """
   move = _flat(source, destination, shape)
   figures = np.empty((_FIGURES, tiles), np.int64)
-  length = _functions().ipu_moved_elements(
+  length = library.function(*_MOVED_ELEMENTS)(
     *move.buffer_info(), once, tiles, figures.ctypes.data
   )
-  _check(length, source, destination, shape)
-  return figures, length
+  return figures, _checked(length, source, destination, shape)
 
 
 def segments(
@@ -92,20 +80,19 @@ def segments(
   """
   move = _flat(one, other, shape)
   figures = array.array("q", bytes(2 * 8 * _SEGMENT_FIGURES))
-  status = _functions().ipu_segments(
+  status = library.function(*_SEGMENTS)(
     *move.buffer_info(), item_bytes, figures.buffer_info()[0]
   )
-  _check(status, one, other, shape)
+  _checked(status, one, other, shape)
   return figures[:_SEGMENT_FIGURES], figures[_SEGMENT_FIGURES:]
 
 
-def _check(
+def _checked(
   status: int, one: MoveEnd, other: MoveEnd, shape: tuple[int, ...]
-) -> None:
-  if status == _NO_MEMORY:
-    raise MemoryError
-  if status < 0:
-    raise ValueError(f"no move: {one} to {other}, shape {shape}")
+) -> int:
+  return library.checked(
+    status, lambda: f"no move: {one} to {other}, shape {shape}"
+  )
 
 
 def _flat(
