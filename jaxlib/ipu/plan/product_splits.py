@@ -21,8 +21,8 @@ _PRODUCT_SPLITS = (
   ctypes.c_size_t,
 )  # fmt: skip
 _FIGURES = 7  # of a split
-# Splits that are asked for at first. Of 235 plans of the benchmarks' and of drawn
-# programs, measured, 227 price three or fewer.
+# Splits that are asked for at first. Of 235 plans of the benchmarks' and of
+# drawn programs, 227 price three or fewer, as measured.
 _FEW = 8
 
 
