@@ -14,8 +14,8 @@ docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
 A *segment* is contiguous in the memories of both tiles, and can be sent from
 its place as one message. Messages are sent in the receiver's storage order, so
 the receiver sets its pointer once for each *contiguous destination*: an
-interval of its memory that one peer fills (moves/contiguous_destinations.py)
-[D].
+interval of its memory that one peer fills
+(runtime/moves/contiguous_destinations.h) [D].
 
 If the instructions of all these messages took no less memory than the data, a
 tile copies instead, which takes less code, and a buffer while the exchange

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
 from jaxlib.ipu.moves.distinct import repeats
+from jaxlib.ipu.moves.native import contiguous_destinations
 from jaxlib.ipu.moves.segments import WORD, count_segments
 from jaxlib.ipu.moves.traffic import traffic
 

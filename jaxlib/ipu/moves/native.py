@@ -29,6 +29,10 @@ _SEGMENTS = (
   "ipu_segments", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64,
   ctypes.c_void_p,
 )  # fmt: skip
+_CONTIGUOUS_DESTINATIONS = (
+  "ipu_contiguous_destinations", ctypes.c_void_p, ctypes.c_size_t,
+  ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+)  # fmt: skip
 
 
 def moved_elements(
@@ -85,6 +89,34 @@ def segments(
   )
   _checked(status, one, other, shape)
   return figures[:_SEGMENT_FIGURES], figures[_SEGMENT_FIGURES:]
+
+
+def contiguous_destinations(
+  near: MoveEnd, far: MoveEnd, shape: tuple[int, ...], elements: int, grain: int
+) -> tuple[int, bool]:
+  """The maximum number of intervals of a tile at the end `near` whose elements
+  are on one tile at the end `far`; and whether they begin and end at words,
+  provided that the tile's contiguous blocks do.
+
+  Args:
+    near: the receivers' end, for contiguous destinations; the senders' end to
+      count the intervals that go to one peer.
+    far: the end of their peers.
+    shape: the iteration space.
+    elements: number of elements on the fullest tile, or an upper bound.
+    grain: elements in a word.
+
+  Raises:
+    ValueError, MemoryError: see `moved_elements`.
+  """
+  move = _flat(near, far, shape)
+  figures = array.array("q", bytes(2 * 8))
+  status = library.function(*_CONTIGUOUS_DESTINATIONS)(
+    *move.buffer_info(), elements, grain, figures.buffer_info()[0]
+  )
+  _checked(status, near, far, shape)
+  count, even = figures
+  return count, bool(even)
 
 
 def _checked(

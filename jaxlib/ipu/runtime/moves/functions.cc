@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/moves/contiguous_destinations.h"
 #include "jaxlib/ipu/runtime/moves/layout.h"
 #include "jaxlib/ipu/runtime/moves/moved_elements.h"
 #include "jaxlib/ipu/runtime/moves/segments.h"
@@ -109,6 +110,20 @@ ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
       *figures++ = figure;
     }
   }
+  return 0;
+} catch (const std::exception&) {
+  return -2;
+}
+
+__attribute__((visibility("default"))) int64_t
+ipu_contiguous_destinations(const int64_t* move, size_t count, int64_t elements,
+                            int64_t grain, int64_t* figures) try {
+  const auto read = ipu::moves::Read(move, count);
+  if (!read || elements < 1 || grain < 1) return -1;
+  const auto found = ipu::moves::CountContiguousDestinations(
+      read->source, read->destination, read->shape, elements, grain);
+  figures[0] = found.count;
+  figures[1] = found.even;
   return 0;
 } catch (const std::exception&) {
   return -2;

@@ -26,6 +26,13 @@ int64_t ipu_moved_elements(const int64_t* move, size_t count, int once,
 int64_t ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
                      int64_t* figures);
 
+// Counts the intervals of memory at a move's source whose elements are at one
+// place at its destination, whichever of them sends: see
+// CountContiguousDestinations. Writes its fields to `figures` [2].
+int64_t ipu_contiguous_destinations(const int64_t* move, size_t count,
+                                    int64_t elements, int64_t grain,
+                                    int64_t* figures);
+
 }  // extern "C"
 
 #endif  // JAXLIB_IPU_RUNTIME_MOVES_FUNCTIONS_H_
