@@ -64,14 +64,18 @@ import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.move_ends import (
-  EndFigures,
-  FullestEnds,
   contiguous_counts,
   move_ends,
   staying_segments,
 )
 from jaxlib.ipu.moves.segments import WORD
-from jaxlib.ipu.moves.traffic import Traffic, of_move, traffic
+from jaxlib.ipu.moves.traffic import (
+  EndFigures,
+  FullestEnds,
+  Traffic,
+  of_move,
+  traffic,
+)
 
 Array = npt.NDArray[np.int64]
 
@@ -242,7 +246,7 @@ def _cheapest(
   word_price: int,
 ) -> _Scheme:
   """The scheme of a move between two ends at a price for code."""
-  sender, receiver, whole, _ = found
+  sender, receiver, whole = found.sender, found.receiver, found.whole
   plain = _plain(sender, receiver, receiver.segments) if whole else None
   if plain is not None and receiver.segments <= receiver.peers:
     if not word_price:

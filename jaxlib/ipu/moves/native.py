@@ -17,13 +17,11 @@ from jaxlib.ipu.moves.affine import MoveEnd
 
 Array = npt.NDArray[np.int64]
 
-# Figures of each tile: received, sent, kept; the lines of the destination and
-# of the source (runtime/moves/moved_elements.h).
-_FIGURES = 11
-_SEGMENT_FIGURES = 8
-_MOVED_ELEMENTS = (
-  "ipu_moved_elements", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
-  ctypes.c_size_t, ctypes.c_void_p,
+# The fields of FullestEnds and of SegmentCounts in C++.
+_END_FIGURES, _SEGMENT_FIGURES = 11, 8
+_MOVED_BYTES = (
+  "ipu_moved_bytes", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+  ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,
 )  # fmt: skip
 _SEGMENTS = (
   "ipu_segments", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64,
@@ -35,38 +33,42 @@ _CONTIGUOUS_DESTINATIONS = (
 )  # fmt: skip
 
 
-def moved_elements(
+def moved_bytes(
   source: MoveEnd,
   destination: MoveEnd,
   shape: tuple[int, ...],
+  item_bytes: int,
   once: bool,
   tiles: int,
-) -> tuple[Array, int]:
-  """Counts the elements that each tile sends, receives and keeps.
+) -> tuple[Array, list[int]]:
+  """Counts the bytes that each tile receives, sends and keeps.
 
   Args:
     source: the mapping and access of the tensor that is read.
     destination: those of the tensor that is written, each element once.
     shape: the iteration space, without empty dimensions.
+    item_bytes: bytes per element.
     once: whether a tile that needs an element in several places receives it
       only once.
     tiles: the number of tiles.
 
   Returns:
-    An array [11, tiles]: elements received, sent and kept; the fields of
-    `Lines` for the destination, then for the source. And the length of these
-    lines: 0 if there are none, and then these rows are undefined.
+    An array [3, tiles]: bytes received, sent and kept. And the fields of
+    `FullestEnds` (runtime/moves/fullest_ends.h).
 
   Raises:
     ValueError: a mapping has empty factors or blocks.
     MemoryError: the host is out of memory.
   """
   move = _flat(source, destination, shape)
-  figures = np.empty((_FIGURES, tiles), np.int64)
-  length = library.function(*_MOVED_ELEMENTS)(
-    *move.buffer_info(), once, tiles, figures.ctypes.data
-  )
-  return figures, _checked(length, source, destination, shape)
+  figures = np.empty((3, tiles), np.int64)
+  ends = array.array("q", bytes(8 * _END_FIGURES))
+  status = library.function(*_MOVED_BYTES)(
+    *move.buffer_info(), once, item_bytes, tiles, figures.ctypes.data,
+    ends.buffer_info()[0],
+  )  # fmt: skip
+  _checked(status, source, destination, shape)
+  return figures, ends.tolist()
 
 
 def segments(
@@ -80,7 +82,7 @@ def segments(
     item_bytes: bytes per element.
 
   Raises:
-    ValueError, MemoryError: see `moved_elements`.
+    ValueError, MemoryError: see `moved_bytes`.
   """
   move = _flat(one, other, shape)
   figures = array.array("q", bytes(2 * 8 * _SEGMENT_FIGURES))
@@ -107,7 +109,7 @@ def contiguous_destinations(
     grain: elements in a word.
 
   Raises:
-    ValueError, MemoryError: see `moved_elements`.
+    ValueError, MemoryError: see `moved_bytes`.
   """
   move = _flat(near, far, shape)
   figures = array.array("q", bytes(2 * 8))
@@ -121,10 +123,8 @@ def contiguous_destinations(
 
 def _checked(
   status: int, one: MoveEnd, other: MoveEnd, shape: tuple[int, ...]
-) -> int:
-  return library.checked(
-    status, lambda: f"no move: {one} to {other}, shape {shape}"
-  )
+) -> None:
+  library.checked(status, lambda: f"no move: {one} to {other}, shape {shape}")
 
 
 def _flat(

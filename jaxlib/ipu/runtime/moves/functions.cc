@@ -1,10 +1,12 @@
 #include "jaxlib/ipu/runtime/moves/functions.h"
 
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/moves/contiguous_destinations.h"
+#include "jaxlib/ipu/runtime/moves/fullest_ends.h"
 #include "jaxlib/ipu/runtime/moves/layout.h"
 #include "jaxlib/ipu/runtime/moves/moved_elements.h"
 #include "jaxlib/ipu/runtime/moves/segments.h"
@@ -85,12 +87,21 @@ std::optional<Move> Read(const int64_t* integers, size_t count) {
 }  // namespace ipu::moves
 
 __attribute__((visibility("default"))) int64_t
-ipu_moved_elements(const int64_t* move, size_t count, int once, size_t tiles,
-                   int64_t* figures) try {
+ipu_moved_bytes(const int64_t* move, size_t count, int once, int64_t item_bytes,
+                size_t tiles, int64_t* bytes, int64_t* ends) try {
   const auto read = ipu::moves::Read(move, count);
-  if (!read) return -1;
-  return ipu::moves::CountMovedElements(read->source, read->destination,
-                                        read->shape, once != 0, tiles, figures);
+  if (!read || item_bytes < 1 || !tiles) return -1;
+  const auto& [shape, source, destination] = *read;
+  const auto lines = ipu::moves::CountMovedElements(source, destination, shape,
+                                                    once != 0, tiles, bytes);
+  const auto found = ipu::moves::FindFullestEnds(
+      source, destination, shape, item_bytes, tiles, lines, bytes);
+  static_assert(sizeof(found) == 11 * sizeof(int64_t));
+  std::memcpy(ends, &found, sizeof(found));
+  for (size_t i = 0; i < ipu::moves::kMoveFigures * tiles; ++i) {
+    bytes[i] *= item_bytes;
+  }
+  return 0;
 } catch (const std::exception&) {
   return -2;
 }

@@ -17,9 +17,12 @@ extern "C" {
 // Functions return -1 if `move` is not of this form, -2 if the host is out of
 // memory.
 
-// Counts a move's elements: see CountMovedElements.
-int64_t ipu_moved_elements(const int64_t* move, size_t count, int once,
-                           size_t tiles, int64_t* figures);
+// Counts what a move of elements of `item_bytes` makes `tiles` tiles receive,
+// send and keep, in bytes: see CountMovedElements. Writes the fields of its
+// FullestEnds to `ends` [11].
+int64_t ipu_moved_bytes(const int64_t* move, size_t count, int once,
+                        int64_t item_bytes, size_t tiles, int64_t* bytes,
+                        int64_t* ends);
 
 // Counts a move's segments: see CountSegments. Writes the fields of the
 // source's SegmentCounts to `figures` [16], then those of the destination's.
