@@ -18,7 +18,7 @@ import numpy.typing as npt
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.distinct import repeats
 from jaxlib.ipu.moves.native import contiguous_destinations
-from jaxlib.ipu.moves.segments import WORD, count_segments
+from jaxlib.ipu.moves.segments import WORD
 from jaxlib.ipu.moves.traffic import FullestEnds, traffic
 
 Bits = npt.NDArray[np.uint8]
@@ -117,15 +117,7 @@ def staying_segments(
 ) -> tuple[int, int]:
   """The segments and bytes that stay on the tile of which most does; zeros if
   there are none or they are not counted."""
-  kept = traffic(source, destination, shape, item_bytes).kept
-  if kept is None or not kept.any():
-    return 0, 0
-  most = int(kept.max())
-  segments = min(
-    max(min(end.segments, -(-most // (item_bytes * end.length))), 1)
-    for end in count_segments(source, destination, shape, item_bytes)
-  )
-  return segments, most
+  return traffic(source, destination, shape, item_bytes).staying
 
 
 def _one_reader(

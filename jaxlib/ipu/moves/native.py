@@ -18,7 +18,7 @@ from jaxlib.ipu.moves.affine import MoveEnd
 Array = npt.NDArray[np.int64]
 
 # The fields of FullestEnds and of SegmentCounts in C++.
-_END_FIGURES, _SEGMENT_FIGURES = 11, 8
+_END_FIGURES, _SEGMENT_FIGURES = 13, 8
 _MOVED_BYTES = (
   "ipu_moved_bytes", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
   ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,

@@ -67,6 +67,8 @@ class Traffic(NamedTuple):
       None if not counted.
     ends: the tiles that send and receive most; None if nothing changes its
       tile, or if unknown.
+    staying: segments and bytes that stay on the tile of which most does; zeros
+      if there are none or they are not counted.
     packed, unpacked: bytes, in whole vectors, that each tile copies to pack
       what it sends, and to unpack what it has received (moves/messages.py);
       None if no tile does.
@@ -77,6 +79,7 @@ class Traffic(NamedTuple):
   alike: bool = False
   kept: Array | None = None
   ends: FullestEnds | None = None
+  staying: tuple[int, int] = (0, 0)
   packed: Array | None = None
   unpacked: Array | None = None
 
@@ -153,13 +156,20 @@ def traffic(
   if math.prod(shape) == 0:
     nothing = np.zeros(last + 1, np.int64)
     return Traffic(nothing, nothing, False, nothing)
-  figures, ends = moved_bytes(
+  figures, counted = moved_bytes(
     source, destination, shape, item_bytes, once, last + 1
   )
   figures.flags.writeable = False
   received, sent, kept = figures
-  alike = destination.layout.pairs_alike
-  return Traffic(received, sent, alike, kept, _fullest(item_bytes, *ends))
+  *ends, segments, most = counted
+  return Traffic(
+    received,
+    sent,
+    destination.layout.pairs_alike,
+    kept,
+    _fullest(item_bytes, *ends),
+    (segments, most * item_bytes),
+  )
 
 
 def _fullest(item_bytes: int, *ends: int) -> FullestEnds | None:

@@ -7,13 +7,18 @@
 namespace ipu::moves {
 namespace {
 
+// The segments of a tile that exchanges or keeps so many elements.
+int64_t SegmentsOf(const SegmentCounts& counts, int64_t elements) {
+  return std::max<int64_t>(
+      std::min(counts.segments, CeilDiv(elements, counts.length)), 1);
+}
+
 // A tile that exchanges `moved` elements; `keeps` says that it also keeps
 // elements, so is one of its own peers. `length` is that of the lines, from
 // which the segments that stay on their tile can be told; 0 if there are none.
 FullestEnd EndOf(const SegmentCounts& counts, int64_t moved, bool keeps,
                  int64_t length, const Lines& lines) {
-  int64_t segments = std::max<int64_t>(
-      std::min(counts.segments, CeilDiv(moved, counts.length)), 1);
+  int64_t segments = SegmentsOf(counts, moved);
   if (length && segments > 1) {
     const int64_t row = std::min(length, counts.block);
     const int64_t longest =
@@ -34,19 +39,26 @@ FullestEnds FindFullestEnds(const MoveEnd& source, const MoveEnd& destination,
     const int64_t* begin = figures + figure * tiles;
     return *std::max_element(begin, begin + tiles);
   };
+  FullestEnds found;
   const int64_t received = most(kReceived);
-  if (!received) return {};
+  found.staying = most(kKept);
+  if (found.staying) {
+    const auto [one, other] =
+        CountSegments(source, destination, shape, item_bytes);
+    found.staying_segments = std::min(SegmentsOf(one, found.staying),
+                                      SegmentsOf(other, found.staying));
+  }
+  if (!received) return found;
+  const auto [to, of] = CountSegments(destination, source, shape, item_bytes);
   const int64_t* kept = figures + kKept * tiles;
   const bool keeps =
       std::all_of(kept, kept + tiles, [](int64_t n) { return n != 0; });
-  const auto [to, of] = CountSegments(destination, source, shape, item_bytes);
-  return {
-      .sender = EndOf(of, most(kSent), keeps, lines.length, lines.leaving),
-      .receiver = EndOf(to, received, keeps, lines.length, lines.arriving),
-      .whole = to.whole,
-      .even = to.even,
-      .keeps = keeps,
-  };
+  found.sender = EndOf(of, most(kSent), keeps, lines.length, lines.leaving);
+  found.receiver = EndOf(to, received, keeps, lines.length, lines.arriving);
+  found.whole = to.whole;
+  found.even = to.even;
+  found.keeps = keeps;
+  return found;
 }
 
 }  // namespace ipu::moves

@@ -24,10 +24,13 @@ struct FullestEnds {
   // Whether a receiver's contiguous blocks begin and end at words.
   int64_t even = 1;
   int64_t keeps = 0;  // Whether every tile already holds some of what it needs.
+  // Of the tile that keeps most: segments, or a bound, and elements.
+  int64_t staying_segments = 0, staying = 0;
 };
 
 // The ends of a move of which CountMovedElements has counted `lines` and
-// `figures`. Nobody sends or receives if nothing changes its tile.
+// `figures`. Nobody sends or receives if nothing changes its tile, and nothing
+// stays if that is not counted.
 FullestEnds FindFullestEnds(const MoveEnd& source, const MoveEnd& destination,
                             const Ints& shape, int64_t item_bytes, size_t tiles,
                             const MovedLines& lines, const int64_t* figures);

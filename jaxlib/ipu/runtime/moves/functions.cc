@@ -96,7 +96,7 @@ ipu_moved_bytes(const int64_t* move, size_t count, int once, int64_t item_bytes,
                                                     once != 0, tiles, bytes);
   const auto found = ipu::moves::FindFullestEnds(
       source, destination, shape, item_bytes, tiles, lines, bytes);
-  static_assert(sizeof(found) == 11 * sizeof(int64_t));
+  static_assert(sizeof(found) == 13 * sizeof(int64_t));
   std::memcpy(ends, &found, sizeof(found));
   for (size_t i = 0; i < ipu::moves::kMoveFigures * tiles; ++i) {
     bytes[i] *= item_bytes;

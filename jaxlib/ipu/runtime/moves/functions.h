@@ -19,7 +19,7 @@ extern "C" {
 
 // Counts what a move of elements of `item_bytes` makes `tiles` tiles receive,
 // send and keep, in bytes: see CountMovedElements. Writes the fields of its
-// FullestEnds to `ends` [11].
+// FullestEnds to `ends` [13].
 int64_t ipu_moved_bytes(const int64_t* move, size_t count, int once,
                         int64_t item_bytes, size_t tiles, int64_t* bytes,
                         int64_t* ends);

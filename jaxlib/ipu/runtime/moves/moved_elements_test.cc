@@ -121,18 +121,18 @@ TEST(MovedElementsTest, AnEmptyMoveMovesNothing) {
 TEST(MovedElementsTest, ReadsFlatMoves) {
   // 8 elements, from blocks of 4 to blocks of 2.
   const Ints move = {1, 8, 1, 0, 0, 8, 4, 1, 0, 1, 1, 0, 0, 8, 2, 1, 0, 1};
-  Ints bytes(kMoveFigures * 4), ends(11);
+  Ints bytes(kMoveFigures * 4), ends(13);
   EXPECT_EQ(ipu_moved_bytes(move.data(), move.size(), 0, 4, 4, bytes.data(),
                             ends.data()),
             0);
   EXPECT_EQ(Ints(bytes.begin(), bytes.begin() + 4), (Ints{0, 8, 8, 8}));
   // A sender of one segment to each of two others, and a receiver of one.
-  EXPECT_EQ(ends, (Ints{2, 2, 4, 4, 1, 1, 2, 2, 1, 1, 0}));
+  EXPECT_EQ(ends, (Ints{2, 2, 4, 4, 1, 1, 2, 2, 1, 1, 0, 1, 2}));
 }
 
 TEST(MovedElementsTest, RejectsWhatIsNoMove) {
   const Ints move = {1, 8, 1, 0, 0, 8, 4, 1, 0, 1, 1, 0, 0, 8, 2, 1, 0, 1};
-  Ints bytes(kMoveFigures * 4), ends(11);
+  Ints bytes(kMoveFigures * 4), ends(13);
   const auto ask = [&](const Ints& asked, size_t count) {
     return ipu_moved_bytes(asked.data(), count, 0, 4, 4, bytes.data(),
                            ends.data());
