@@ -13,12 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu import library
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 
 Array = npt.NDArray[np.int64]
 
 # The fields of FullestEnds and of SegmentCounts in C++.
 _END_FIGURES, _SEGMENT_FIGURES = 13, 8
+_ELEMENTS = (
+  "ipu_elements", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,
+  ctypes.c_void_p,
+)  # fmt: skip
 _MOVED_BYTES = (
   "ipu_moved_bytes", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
   ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,
@@ -31,6 +36,21 @@ _CONTIGUOUS_DESTINATIONS = (
   "ipu_contiguous_destinations", ctypes.c_void_p, ctypes.c_size_t,
   ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
 )  # fmt: skip
+
+
+def elements(layout: Layout, tiles: int) -> Array:
+  """How many elements of a mapping that is not empty each tile holds.
+
+  Raises:
+    ValueError, MemoryError: see `moved_bytes`.
+  """
+  mapping = array.array("q", layout.flat)
+  found = np.empty(tiles, np.int64)
+  status = library.function(*_ELEMENTS)(
+    *mapping.buffer_info(), tiles, found.ctypes.data
+  )
+  library.checked(status, lambda: f"no mapping: {layout}")
+  return found
 
 
 def moved_bytes(

@@ -1,5 +1,6 @@
 #include "jaxlib/ipu/runtime/moves/functions.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -41,20 +42,24 @@ class Reader {
     return list;
   }
 
-  MoveEnd End(size_t dims) {
-    MoveEnd end;
+  Layout Mapping() {
+    Layout layout;
     const size_t factors = Count(3), replicas = Count(2);
-    end.layout.base = Next();
+    layout.base = Next();
     for (size_t i = 0; i < factors; ++i) {
       const int64_t extent = Next(), block = Next();
       failed_ |= extent < 1 || block < 1;
-      end.layout.factors.push_back({extent, block, Next()});
+      layout.factors.push_back({extent, block, Next()});
     }
     for (size_t i = 0; i < replicas; ++i) {
       const int64_t count = Next();
-      end.layout.replicas.push_back({count, Next()});
+      layout.replicas.push_back({count, Next()});
     }
-    end.offset = Next();
+    return layout;
+  }
+
+  MoveEnd End(size_t dims) {
+    MoveEnd end = {.layout = Mapping(), .offset = Next(), .strides = {}};
     end.strides = List(dims);
     return end;
   }
@@ -85,6 +90,18 @@ std::optional<Move> Read(const int64_t* integers, size_t count) {
 
 }  // namespace
 }  // namespace ipu::moves
+
+__attribute__((visibility("default"))) int64_t ipu_elements(
+    const int64_t* mapping, size_t count, size_t tiles, int64_t* elements) try {
+  ipu::moves::Reader reader(mapping, count);
+  const ipu::moves::Layout layout = reader.Mapping();
+  if (!reader.done()) return -1;
+  const ipu::moves::Ints found = layout.Elements(tiles);
+  std::copy(found.begin(), found.end(), elements);
+  return 0;
+} catch (const std::exception&) {
+  return -2;
+}
 
 __attribute__((visibility("default"))) int64_t
 ipu_moved_bytes(const int64_t* move, size_t count, int once, int64_t item_bytes,

@@ -9,13 +9,18 @@
 
 extern "C" {
 
-// A move is `count` integers: the number of dimensions, the iteration space,
-// then for the source and for the destination: the numbers of factors and of
-// replicas, the first tile, (extent, block, stride) of each factor, (count,
-// stride) of each replica, the offset, and the strides. (moves/native.py).
+// A mapping is `count` integers: the numbers of factors and of replicas, the
+// first tile, (extent, block, stride) of each factor, (count, stride) of each
+// replica. A move is: the number of dimensions, the iteration space, then for
+// the source and for the destination: the mapping, the offset, and the strides
+// (moves/native.py).
 //
-// Functions return -1 if `move` is not of this form, -2 if the host is out of
-// memory.
+// Functions return -1 if an argument is not of this form, -2 if the host is out
+// of memory.
+
+// Counts the elements of a mapping on each of `tiles` tiles.
+int64_t ipu_elements(const int64_t* mapping, size_t count, size_t tiles,
+                     int64_t* elements);
 
 // Counts what a move of elements of `item_bytes` makes `tiles` tiles receive,
 // send and keep, in bytes: see CountMovedElements. Writes the fields of its
