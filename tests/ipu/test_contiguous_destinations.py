@@ -17,7 +17,7 @@ from jaxlib.ipu.check.tile_memory import strided
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
+from jaxlib.ipu.moves.native import contiguous_destinations
 from jaxlib.ipu.moves.segments import count_segments
 from jaxlib.ipu.tile.tensor import dense_strides
 from jaxlib.ipu.tile.view import View

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jaxlib.ipu import layout as layouts
 from jaxlib.ipu.layout import Factor, Layout, Replica
 from jaxlib.ipu.moves.distinct import distinct
+from jaxlib.ipu.tile.tensor import elements_of
 
 TILES = 256
 ALL_TILES = np.arange(TILES)
@@ -78,6 +79,7 @@ def test_owned_and_elements_agree_with_the_definition(layout):
     assert layout.owned(tile).tolist() == expected
     assert counts[tile] == len(expected)
   assert counts.max() == layout.max_elements
+  assert (elements_of(layout, TILES) == counts).all()
   assert counts.sum() == layout.num_elements * layout.num_replicas
 
 

@@ -16,7 +16,6 @@ from jaxlib.ipu.check.tile_memory import strided
 from jaxlib.ipu.layout import Factor, Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.messages import VECTOR, messages, move_traffic, staying
-from jaxlib.ipu.moves.segments import count_segments
 from jaxlib.ipu.moves.traffic import traffic
 from jaxlib.ipu.tile.tensor import dense_strides
 
@@ -30,12 +29,10 @@ def counted(source: MoveEnd, destination: MoveEnd, shape: tuple[int, ...]):
 
 
 def ends(source, destination, shape):
-  moved = traffic(source, destination, shape, 4, True)
-  to, of = count_segments(destination, source, shape, 4)
-  keeps = bool(moved.kept.all())
-  received = to.crossing(int(moved.received.max()) // 4, keeps, moved.arriving)
-  sent = of.crossing(int(moved.sent.max()) // 4, keeps, moved.leaving)
-  return (*received, sent[0])
+  found = traffic(source, destination, shape, 4, True).ends
+  if found is None:
+    return 0, 0, 0
+  return found.receiver.segments, found.receiver.peers, found.sender.segments
 
 
 @settings(max_examples=400)

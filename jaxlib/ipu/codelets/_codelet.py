@@ -117,7 +117,7 @@ class Codelet(abc.ABC):
 
     Args:
       cell: the cell's extent along each dimension of the iteration space;
-        arrays to cost many candidates at once.
+        arrays to cost many candidates at once, but not of a product.
       hints: of the type `Codelet.hints`.
 
     Raises:

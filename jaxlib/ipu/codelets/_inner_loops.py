@@ -116,24 +116,16 @@ def _read(
 
 
 @functools.cache
-def _works() -> dict[tuple[Opcode, DType], ElementCycles]:
-  works = {}
-  for op in Opcode:
-    row = op.row
-    loads = len(row.operands) if row.loads is None else row.loads
-    found = _read(op, row.guessed, loads, guessed=True)
-    found |= _read(op, row.cycles, loads)
-    works.update({(op, dtype): work for dtype, work in found.items()})
-  return works
+def _works(op: Opcode) -> dict[DType, ElementCycles]:
+  row = op.row
+  loads = len(row.operands) if row.loads is None else row.loads
+  found = _read(op, row.guessed, loads, guessed=True)
+  return found | _read(op, row.cycles, loads)
 
 
 @functools.cache
-def _by_scalar() -> dict[tuple[Opcode, DType], ElementCycles]:
-  return {
-    (op, dtype): work
-    for op in Opcode
-    for dtype, work in _read(op, op.row.by_scalar, 1).items()
-  }
+def _by_scalar(op: Opcode) -> dict[DType, ElementCycles]:
+  return _read(op, op.row.by_scalar, 1)
 
 
 # INVERSE: a quotient whose dividend is the same for all elements.
@@ -170,12 +162,10 @@ def work(op: Opcode, dtype: DType, broadcast: bool = False) -> ElementCycles:
   Raises:
     CompileError: no cost is known.
   """
-  if broadcast and (op, dtype) in _by_scalar():
-    return _by_scalar()[op, dtype]
-  works = _works()
-  found = works.get((op, dtype))
-  if found is None and dtype in _FALLBACK:
-    found = works.get((op, _FALLBACK[dtype]))
+  if broadcast and dtype in _by_scalar(op):
+    return _by_scalar(op)[dtype]
+  works = _works(op)
+  found = works.get(dtype) or works.get(_FALLBACK.get(dtype, dtype))
   if found is None:
     raise internal(
       f"no cost is known for {op.name} on {NAME[dtype]}: add it to "

@@ -26,18 +26,22 @@ from jaxlib.ipu.codelets._codelet import (
   volume,
 )
 from jaxlib.ipu.codelets._cycles import (
+  MULTI_VERTEX,
   Cycles,
-  choose,
   derived,
   guessed,
   least,
   plain,
 )
 from jaxlib.ipu.codelets._dot_cycles import (
+  LOOP_OUTPUT,
+  LOOP_START,
   Block,
   Way,
   loop_cycles,
+  loop_step,
   rounding_once,
+  unit,
   ways_of,
 )
 from jaxlib.ipu.codelets._hints import Hints
@@ -58,7 +62,7 @@ _STORE = schema.Map(Code([Instruction(Opcode.LOAD, RegisterType.F32)]), [0])
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DotHints(Hints):
-  """What a product's vertices depend on. Arrays are of many candidates.
+  """What a product's vertices depend on.
 
   Attributes:
     f16_sums: whether f16 operands have f16 partial sums, as users may ask.
@@ -72,15 +76,15 @@ class DotHints(Hints):
   f16_sums: bool = False
   vector: bool = False
   stored: DType | None = None
-  whole: bool | Array = False
+  whole: bool = False
 
 
 _NO_HINTS = DotHints()
 
 
 class DotCodelet(ReducingCodelet):
-  """Cycles: the cheapest of `amp_cycles`, `hmac_cycles`, `shared_cycles` and
-  `outer_cycles`, each for either operand.
+  """Cycles: the cheapest of `vertices` (_dot_cycles.py), each for either
+  operand.
 
   bf16 is cast to f32 on the tile first and computed as f32; operands of sums in
   8-byte types are cast to these. Integers and f64 run `loop_cycles`. If a sum's
@@ -106,12 +110,44 @@ class DotCodelet(ReducingCodelet):
   ) -> Cycles:
     block = Block(*matrix_extents(fields, cell))
     launch = derived(_inner_loops.SUPERVISOR_LAUNCH)
-    dtype, casting = _computed_in(fields, operand_dtypes, block)
+    dtype, casts = _computed_in(fields, operand_dtypes)
+    casting = Cycles(0.0)
+    for cast, extent in zip(casts, (block.rows, block.columns), strict=True):
+      casting += cast * (block.batch * block.depth * extent)
     if dtype not in (DType.F16, DType.F32):
       return launch + casting + loop_cycles(target, dtype, block)
     ways = _ways(target, fields, dtype, block, hints)
     total = functools.reduce(least, (way.cycles for way in ways))
     return launch + casting + total
+
+  def bound(
+    self,
+    target: Target,
+    fields: schema.Dot,
+    operand_dtypes: Sequence[DType],
+    hints: DotHints,
+  ) -> tuple[float, ...]:
+    """What lower bounds of `cycles` for many blocks are computed from: the
+    fields of `Product` (runtime/plan/product_splits.h) from `launch` to
+    `cast_output`."""
+    dtype, casts = _computed_in(fields, operand_dtypes)
+    left, right = (cast.total for cast in casts)
+    launch = float(_inner_loops.SUPERVISOR_LAUNCH)
+    accumulate = _accumulated_in(fields, dtype, hints)
+    kind = unit(target, dtype, accumulate)
+    if dtype not in (DType.F16, DType.F32):
+      start = target.num_workers * LOOP_START + MULTI_VERTEX
+      loop = loop_step(dtype).total, LOOP_OUTPUT, start
+      return launch, left, right, *loop, *kind, False, False, 0, 0
+    stored, cast, each = _cast_to(accumulate, hints), 0.0, 0.0
+    if stored is not None:
+      types = [accumulate], [stored]
+      cast = MAP.cycles(target, _STORE, *types, (0,)).total
+      each = MAP.profile(_STORE, *types).per_element.total
+    rounds = dtype is stored
+    return (
+      launch, left, right, 0, 0, 0, *kind, hints.vector, rounds, cast, each,
+    )  # fmt: skip
 
   def weights(
     self,
@@ -147,7 +183,7 @@ class DotCodelet(ReducingCodelet):
   ) -> Way | None:
     """The cheapest vertex; None for types that run a loop."""
     block = Block(*matrix_extents(fields, cell))
-    dtype, _ = _computed_in(fields, operand_dtypes, block)
+    dtype, _ = _computed_in(fields, operand_dtypes)
     if dtype not in (DType.F16, DType.F32):
       return None
     ways = _ways(target, fields, dtype, block, hints)
@@ -255,7 +291,7 @@ def _cast_to(accumulate: DType, hints: DotHints) -> DType | None:
   """The type to which a separate compute set casts sums; None if none does."""
   stored = accumulate if hints.stored is None else hints.stored
   narrow = stored in FLOATS and SIZE[stored] < SIZE[accumulate]
-  return stored if narrow and np.any(hints.whole) else None
+  return stored if narrow and hints.whole else None
 
 
 def _ways(
@@ -274,17 +310,11 @@ def _ways(
     return ways
   outputs = block.batch * block.rows * block.columns
   cast = MAP.cycles(target, _STORE, [accumulate], [stored], (outputs,))
-  cast *= choose(hints.whole, 1.0, 0.0)
   found = [
     way._replace(cycles=cast + way.cycles, casts=True) if way.partials else way
     for way in ways
   ]
-  if dtype is stored:
-    found += [
-      way._replace(cycles=choose(hints.whole, 0.0, np.inf) + way.cycles)
-      for way in rounding_once(target, block)
-    ]
-  return found
+  return found + rounding_once(target, block) if dtype is stored else found
 
 
 def groups(fields: schema.Dot, rank: int) -> list[slice]:
@@ -316,28 +346,27 @@ def _matrix(
 
 
 def _computed_in(
-  fields: schema.Dot, dtypes: Sequence[DType], block: Block
-) -> tuple[DType, Any]:
-  """The type in which a block is multiplied, and the cycles of casting operands
-  to it. Sums of 8 bytes are of products of 8 bytes."""
-  b, m, n, k = block
+  fields: schema.Dot, dtypes: Sequence[DType]
+) -> tuple[DType, list[Cycles]]:
+  """The type in which blocks are multiplied, and the cycles of casting an
+  element of each operand to it. Sums of 8 bytes are of products of 8 bytes."""
   accumulate = DType(fields.accumulate_dtype)
   floats = (DType.F16, DType.BF16, DType.F32)
+  none = [Cycles(0.0)] * 2
   if SIZE[accumulate] == 8:
     dtype = accumulate
   elif dtypes[0] == dtypes[1] and dtypes[0] is not DType.BF16:
-    return dtypes[0], 0.0
+    return dtypes[0], none
   elif dtypes[0] in floats and dtypes[1] in floats:
     dtype = DType.F32
   else:
-    return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), 0.0
-  casting = Cycles(0.0)
-  for given, elements in zip(dtypes, (b * m * k, b * n * k), strict=True):
+    return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), none
+  casts = []
+  for given in dtypes:
     work = _inner_loops.conversion(given, dtype)
     each = work.proper + _inner_loops.LOAD[given] if work.proper else 0.0
-    own = guessed(each) if work.guessed else Cycles(each)
-    casting = casting + own * elements
-  return dtype, casting
+    casts.append(guessed(each) if work.guessed else Cycles(each))
+  return dtype, casts
 
 
 CODELET = DotCodelet()

@@ -17,6 +17,7 @@ from jaxlib.ipu.codelets._codelet import (
   volume,
 )
 from jaxlib.ipu.codelets._cycles import (
+  MULTI_VERTEX,
   Cycles,
   all_derived,
   ceil_div,
@@ -143,6 +144,17 @@ def cell_cycles(
       _columns(workers, kept, reduced, *costs, width),
     )
   return multi_vertex(target, worker)
+
+
+def cell_bound(target: Target, each: Cycles, width: int) -> tuple[float, ...]:
+  """What lower bounds of `cell_cycles` are computed from, for partial results
+  in any order: the fields of `Product` (runtime/plan/product_splits.h) that
+  begin with `adding`. Columns take no longer than rows, but for rounding."""
+  workers = target.num_workers
+  return (
+    float(MULTI_VERTEX + target.launch_cycles), float(_STRIDED_START), 1.0,
+    _PER_VECTOR / width, each.total, float(workers * width),
+  )  # fmt: skip
 
 
 def region_cycles(outputs: Any, combined: Any) -> Any:

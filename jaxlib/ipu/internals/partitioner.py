@@ -12,17 +12,12 @@ import numpy as np
 from jaxlib.ipu.internals.feature import jaxlib_version, uses
 
 
-@uses(
-  "jaxlib._jax.CompileOptions.ParseFromString",
-  "jaxlib._jax.CompileOptions.executable_build_options",
-  lost="programs for several IPUs fail",
-)
-def sharding_options(
-  parse: Any, build_options: Any, serialized: bytes
-) -> dict[str, Any]:
+@uses("jaxlib._jax.CompileOptions", lost="programs for several IPUs fail")
+def sharding_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
   """What a serialised `CompileOptionsProto` says of programs for several
   devices, by the names of `partition.options.Sharding`."""
-  options = build_options.__get__(parse(serialized))
+  parsed = options_class.ParseFromString(serialized)
+  options = parsed.executable_build_options
   # JAX can read an assignment only as text.
   assigned = re.findall(
     r"Computation\d+{(\d+)", repr(options.device_assignment)

@@ -14,8 +14,8 @@ docs/EXCHANGE_INSTRUCTION_REFERENCE.md) [S]:
 A *segment* is contiguous in the memories of both tiles, and can be sent from
 its place as one message. Messages are sent in the receiver's storage order, so
 the receiver sets its pointer once for each *contiguous destination*: an
-interval of its memory that one peer fills (moves/contiguous_destinations.py)
-[D].
+interval of its memory that one peer fills
+(runtime/moves/contiguous_destinations.h) [D].
 
 If the instructions of all these messages took no less memory than the data, a
 tile copies instead, which takes less code, and a buffer while the exchange
@@ -64,14 +64,18 @@ import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.move_ends import (
-  EndFigures,
-  FullestEnds,
   contiguous_counts,
   move_ends,
   staying_segments,
 )
 from jaxlib.ipu.moves.segments import WORD
-from jaxlib.ipu.moves.traffic import Traffic, of_move, traffic
+from jaxlib.ipu.moves.traffic import (
+  EndFigures,
+  FullestEnds,
+  Traffic,
+  of_move,
+  traffic,
+)
 
 Array = npt.NDArray[np.int64]
 
@@ -242,7 +246,7 @@ def _cheapest(
   word_price: int,
 ) -> _Scheme:
   """The scheme of a move between two ends at a price for code."""
-  sender, receiver, whole, _ = found
+  sender, receiver, whole = found.sender, found.receiver, found.whole
   plain = _plain(sender, receiver, receiver.segments) if whole else None
   if plain is not None and receiver.segments <= receiver.peers:
     if not word_price:

@@ -16,39 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.contiguous_destinations import contiguous_destinations
 from jaxlib.ipu.moves.distinct import repeats
-from jaxlib.ipu.moves.segments import WORD, count_segments
-from jaxlib.ipu.moves.traffic import traffic
+from jaxlib.ipu.moves.native import contiguous_destinations
+from jaxlib.ipu.moves.segments import WORD
+from jaxlib.ipu.moves.traffic import FullestEnds, traffic
 
 Bits = npt.NDArray[np.uint8]
 
 # Moves of which it is kept: more than large programs have. [G]
 _KEPT = 1 << 15
-
-
-class EndFigures(NamedTuple):
-  """The tile that sends or receives most: its numbers of segments and of peers,
-  and its bytes."""
-
-  segments: int
-  peers: int
-  size: int
-
-
-class FullestEnds(NamedTuple):
-  """The fullest sender and receiver of a move.
-
-  Attributes:
-    sender, receiver: their figures.
-    whole: whether all segments begin and end at words.
-    keeps: whether every tile already holds some of what it needs.
-  """
-
-  sender: EndFigures
-  receiver: EndFigures
-  whole: bool
-  keeps: bool
 
 
 class MoveEnds(NamedTuple):
@@ -96,20 +72,10 @@ def move_ends(
 ) -> MoveEnds | None:
   """The ends of a move; None if nothing changes its tile."""
   moved = traffic(source, destination, shape, item_bytes, once)
-  most = int(moved.received.max(initial=0)) // item_bytes
-  if not most:
+  if moved.ends is None:
     return None
-  to, of = count_segments(destination, source, shape, item_bytes)
-  keeps = moved.kept is not None and bool(moved.kept.all())
-  left = int(moved.sent.max()) // item_bytes
-  receiver = EndFigures(
-    *to.crossing(most, keeps, moved.arriving), most * item_bytes
-  )
-  sender = EndFigures(
-    *of.crossing(left, keeps, moved.leaving), left * item_bytes
-  )
   return MoveEnds(
-    FullestEnds(sender, receiver, to.whole, keeps),
+    moved.ends,
     np.packbits(moved.received > 0),
     np.packbits(moved.sent > 0),
     len(moved.received),
@@ -126,13 +92,12 @@ def contiguous_counts(
 ) -> tuple[int, int, bool]:
   """The contiguous sources of the fullest sender, the contiguous destinations
   of the fullest receiver, and whether the latter begin and end at words."""
-  to, of = count_segments(destination, source, shape, item_bytes)
   grain = max(WORD // item_bytes, 1)
   destinations, even = contiguous_destinations(
-    destination, source, shape, to.elements, grain
+    destination, source, shape, found.receiver.elements, grain
   )
   sources, _ = contiguous_destinations(
-    source, destination, shape, of.elements, grain
+    source, destination, shape, found.sender.elements, grain
   )
   # What a receiver keeps is at least one such interval, which it does not
   # receive. A sender does not send what it keeps, unless another tile reads it
@@ -140,7 +105,7 @@ def contiguous_counts(
   destinations = min(destinations - found.keeps, found.receiver.segments)
   keeps = found.keeps and _one_reader(source, destination, shape)
   sources = min(sources - keeps, found.sender.segments)
-  return max(sources, 1), max(destinations, 1), even and to.even
+  return max(sources, 1), max(destinations, 1), even and found.even
 
 
 @functools.lru_cache(maxsize=_KEPT)
@@ -152,15 +117,7 @@ def staying_segments(
 ) -> tuple[int, int]:
   """The segments and bytes that stay on the tile of which most does; zeros if
   there are none or they are not counted."""
-  kept = traffic(source, destination, shape, item_bytes).kept
-  if kept is None or not kept.any():
-    return 0, 0
-  most = int(kept.max())
-  segments = min(
-    end.crossing(most // item_bytes, False)[0]
-    for end in count_segments(source, destination, shape, item_bytes)
-  )
-  return segments, most
+  return traffic(source, destination, shape, item_bytes).staying
 
 
 def _one_reader(

@@ -8,73 +8,87 @@ from __future__ import annotations
 
 import array
 import ctypes
-import functools
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from jaxlib.ipu.library import LIBRARY
+from jaxlib.ipu import library
+from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves.affine import MoveEnd
 
 Array = npt.NDArray[np.int64]
 
-# Figures of each tile: received, sent, kept; the lines of the destination and
-# of the source (runtime/moves/moved_elements.h).
-_FIGURES = 11
-_SEGMENT_FIGURES = 8
-# What a function returns if there is not enough memory; -1: no such move.
-_NO_MEMORY = -2
+# The fields of FullestEnds and of SegmentCounts in C++.
+_END_FIGURES, _SEGMENT_FIGURES = 13, 8
+_ELEMENTS = (
+  "ipu_elements", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,
+  ctypes.c_void_p,
+)  # fmt: skip
+_MOVED_BYTES = (
+  "ipu_moved_bytes", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+  ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p,
+)  # fmt: skip
+_SEGMENTS = (
+  "ipu_segments", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64,
+  ctypes.c_void_p,
+)  # fmt: skip
+_CONTIGUOUS_DESTINATIONS = (
+  "ipu_contiguous_destinations", ctypes.c_void_p, ctypes.c_size_t,
+  ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p,
+)  # fmt: skip
 
 
-@functools.cache
-def _functions() -> Any:
-  library = ctypes.CDLL(str(LIBRARY))
-  library.ipu_moved_elements.argtypes = [
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_size_t,
-    ctypes.c_void_p,
-  ]  # fmt: skip
-  library.ipu_moved_elements.restype = ctypes.c_int64
-  library.ipu_segments.argtypes = [
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64, ctypes.c_void_p
-  ]  # fmt: skip
-  library.ipu_segments.restype = ctypes.c_int64
-  return library
+def elements(layout: Layout, tiles: int) -> Array:
+  """How many elements of a mapping that is not empty each tile holds.
+
+  Raises:
+    ValueError, MemoryError: see `moved_bytes`.
+  """
+  mapping = array.array("q", layout.flat)
+  found = np.empty(tiles, np.int64)
+  status = library.function(*_ELEMENTS)(
+    *mapping.buffer_info(), tiles, found.ctypes.data
+  )
+  library.checked(status, lambda: f"no mapping: {layout}")
+  return found
 
 
-def moved_elements(
+def moved_bytes(
   source: MoveEnd,
   destination: MoveEnd,
   shape: tuple[int, ...],
+  item_bytes: int,
   once: bool,
   tiles: int,
-) -> tuple[Array, int]:
-  """Counts the elements that each tile sends, receives and keeps.
+) -> tuple[Array, list[int]]:
+  """Counts the bytes that each tile receives, sends and keeps.
 
   Args:
     source: the mapping and access of the tensor that is read.
     destination: those of the tensor that is written, each element once.
     shape: the iteration space, without empty dimensions.
+    item_bytes: bytes per element.
     once: whether a tile that needs an element in several places receives it
       only once.
     tiles: the number of tiles.
 
   Returns:
-    An array [11, tiles]: elements received, sent and kept; the fields of
-    `Lines` for the destination, then for the source. And the length of these
-    lines: 0 if there are none, and then these rows are undefined.
+    An array [3, tiles]: bytes received, sent and kept. And the fields of
+    `FullestEnds` (runtime/moves/fullest_ends.h).
 
   Raises:
     ValueError: a mapping has empty factors or blocks.
     MemoryError: the host is out of memory.
   """
   move = _flat(source, destination, shape)
-  figures = np.empty((_FIGURES, tiles), np.int64)
-  length = _functions().ipu_moved_elements(
-    *move.buffer_info(), once, tiles, figures.ctypes.data
-  )
-  _check(length, source, destination, shape)
-  return figures, length
+  figures = np.empty((3, tiles), np.int64)
+  ends = array.array("q", bytes(8 * _END_FIGURES))
+  status = library.function(*_MOVED_BYTES)(
+    *move.buffer_info(), once, item_bytes, tiles, figures.ctypes.data,
+    ends.buffer_info()[0],
+  )  # fmt: skip
+  _checked(status, source, destination, shape)
+  return figures, ends.tolist()
 
 
 def segments(
@@ -88,24 +102,49 @@ def segments(
     item_bytes: bytes per element.
 
   Raises:
-    ValueError, MemoryError: see `moved_elements`.
+    ValueError, MemoryError: see `moved_bytes`.
   """
   move = _flat(one, other, shape)
   figures = array.array("q", bytes(2 * 8 * _SEGMENT_FIGURES))
-  status = _functions().ipu_segments(
+  status = library.function(*_SEGMENTS)(
     *move.buffer_info(), item_bytes, figures.buffer_info()[0]
   )
-  _check(status, one, other, shape)
+  _checked(status, one, other, shape)
   return figures[:_SEGMENT_FIGURES], figures[_SEGMENT_FIGURES:]
 
 
-def _check(
+def contiguous_destinations(
+  near: MoveEnd, far: MoveEnd, shape: tuple[int, ...], elements: int, grain: int
+) -> tuple[int, bool]:
+  """The maximum number of intervals of a tile at the end `near` whose elements
+  are on one tile at the end `far`; and whether they begin and end at words,
+  provided that the tile's contiguous blocks do.
+
+  Args:
+    near: the receivers' end, for contiguous destinations; the senders' end to
+      count the intervals that go to one peer.
+    far: the end of their peers.
+    shape: the iteration space.
+    elements: number of elements on the fullest tile, or an upper bound.
+    grain: elements in a word.
+
+  Raises:
+    ValueError, MemoryError: see `moved_bytes`.
+  """
+  move = _flat(near, far, shape)
+  figures = array.array("q", bytes(2 * 8))
+  status = library.function(*_CONTIGUOUS_DESTINATIONS)(
+    *move.buffer_info(), elements, grain, figures.buffer_info()[0]
+  )
+  _checked(status, near, far, shape)
+  count, even = figures
+  return count, bool(even)
+
+
+def _checked(
   status: int, one: MoveEnd, other: MoveEnd, shape: tuple[int, ...]
 ) -> None:
-  if status == _NO_MEMORY:
-    raise MemoryError
-  if status < 0:
-    raise ValueError(f"no move: {one} to {other}, shape {shape}")
+  library.checked(status, lambda: f"no move: {one} to {other}, shape {shape}")
 
 
 def _flat(

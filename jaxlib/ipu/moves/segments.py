@@ -12,12 +12,9 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-import numpy as np
-
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.moves import native
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.traffic import Lines
 
 WORD = 4
 
@@ -45,24 +42,6 @@ class SegmentCounts(NamedTuple):
   whole: bool
   elements: int
   even: bool
-
-  def crossing(
-    self, most: int, keeps: bool, lines: Lines | None = None
-  ) -> tuple[int, int]:
-    """Segments and peers of a tile if it exchanges at most `most` elements.
-
-    Args:
-      most: maximum number of elements that cross from tile to tile.
-      keeps: whether the tile also keeps elements, so is one of its own peers.
-      lines: the tiles' elements in lines, from which the segments that stay on
-        their tile can be told.
-    """
-    segments = max(min(self.segments, -(-most // self.length)), 1)
-    if lines is not None and segments > 1:
-      row = min(lines.length, self.block)
-      each = -(-int(np.max(lines.inner)) // row) * self.per_block
-      segments = max(min(segments, lines.crossing(each)), 1)
-    return segments, min(max(self.peers - keeps, 1), segments)
 
 
 @functools.lru_cache(maxsize=4096)

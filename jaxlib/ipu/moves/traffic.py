@@ -14,36 +14,43 @@ import numpy.typing as npt
 
 from jaxlib.ipu.moves.affine import MoveEnd
 from jaxlib.ipu.moves.distinct import repeats
-from jaxlib.ipu.moves.native import moved_elements
+from jaxlib.ipu.moves.native import moved_bytes
 
 Array = npt.NDArray[np.int64]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Lines(NamedTuple):
-  """Each tile's elements at one end of a move, as the product of inner and
-  outer indices. The inner dimensions include the one of stride 1.
+class EndFigures(NamedTuple):
+  """The tile that sends or receives most.
 
   Attributes:
-    inner: number of indices along the inner dimensions, for each tile.
-    inner_kept: of these, those of elements that stay on the tile.
-    outer, outer_kept: the same along all other dimensions.
-    length: elements along the inner dimensions that are contiguous on both
-      ends.
+    segments: segments that it sends or receives.
+    peers: the tiles that it exchanges them with.
+    size: bytes that it sends or receives.
+    elements: elements that it holds at this end.
   """
 
-  inner: Array
-  inner_kept: Array
-  outer: Array
-  outer_kept: Array
-  length: int
+  segments: int
+  peers: int
+  size: int
+  elements: int
 
-  def crossing(self, segments: int) -> int:
-    """Maximum number of segments that change tile, if each outer index has so
-    many segments (`segments`)."""
-    some = np.minimum(self.inner - self.inner_kept, segments)
-    gone = self.outer - self.outer_kept
-    return int((gone * segments + self.outer_kept * some).max())
+
+class FullestEnds(NamedTuple):
+  """The fullest sender and receiver of a move.
+
+  Attributes:
+    sender, receiver: their figures.
+    whole: whether all segments begin and end at words.
+    even: whether the receiver's contiguous blocks begin and end at words.
+    keeps: whether every tile already holds some of what it needs.
+  """
+
+  sender: EndFigures
+  receiver: EndFigures
+  whole: bool
+  even: bool
+  keeps: bool
 
 
 class Traffic(NamedTuple):
@@ -58,8 +65,10 @@ class Traffic(NamedTuple):
     alike: whether the tiles of each pair (2i, 2i + 1) receive the same.
     kept: bytes that each tile copies from place to place in its own memory;
       None if not counted.
-    arriving, leaving: each tile's elements of the destination and of the
-      source, by lines; None if unknown.
+    ends: the tiles that send and receive most; None if nothing changes its
+      tile, or if unknown.
+    staying: segments and bytes that stay on the tile of which most does; zeros
+      if there are none or they are not counted.
     packed, unpacked: bytes, in whole vectors, that each tile copies to pack
       what it sends, and to unpack what it has received (moves/messages.py);
       None if no tile does.
@@ -69,8 +78,8 @@ class Traffic(NamedTuple):
   sent: Array
   alike: bool = False
   kept: Array | None = None
-  arriving: Lines | None = None
-  leaving: Lines | None = None
+  ends: FullestEnds | None = None
+  staying: tuple[int, int] = (0, 0)
   packed: Array | None = None
   unpacked: Array | None = None
 
@@ -147,15 +156,28 @@ def traffic(
   if math.prod(shape) == 0:
     nothing = np.zeros(last + 1, np.int64)
     return Traffic(nothing, nothing, False, nothing)
-  figures, length = moved_elements(source, destination, shape, once, last + 1)
-  figures[:3] *= item_bytes
-  figures.flags.writeable = False
-  received, sent, kept = figures[:3]
-  alike = destination.layout.pairs_alike
-  if not length:
-    return Traffic(received, sent, alike, kept)
-  arriving, leaving = (
-    Lines(inner, inner_kept, outer, outer_kept, length)
-    for inner, inner_kept, outer, outer_kept in (figures[3:7], figures[7:])
+  figures, counted = moved_bytes(
+    source, destination, shape, item_bytes, once, last + 1
   )
-  return Traffic(received, sent, alike, kept, arriving, leaving)
+  figures.flags.writeable = False
+  received, sent, kept = figures
+  *ends, segments, most = counted
+  return Traffic(
+    received,
+    sent,
+    destination.layout.pairs_alike,
+    kept,
+    _fullest(item_bytes, *ends),
+    (segments, most * item_bytes),
+  )
+
+
+def _fullest(item_bytes: int, *ends: int) -> FullestEnds | None:
+  *tiles, whole, even, keeps = ends
+  sender, receiver = (
+    EndFigures(segments, peers, moved * item_bytes, elements)
+    for segments, peers, moved, elements in (tiles[:4], tiles[4:])
+  )
+  if not receiver.size:
+    return None
+  return FullestEnds(sender, receiver, bool(whole), bool(even), bool(keeps))

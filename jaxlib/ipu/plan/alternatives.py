@@ -1,38 +1,31 @@
 """What a planner has considered: a hook for reports.
 
-A planner prices all candidates at once and keeps the best. Within `watch`, it
-also hands over what it has priced. Outside of it, `note` does nothing.
+A planner keeps the best candidate. Within `watch`, it also prices others, and
+hands them over. Outside of it, `note` does nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-
-Array = npt.NDArray[Any]
 
 
 class Considered(NamedTuple):
-  """Candidates that were priced together.
+  """Candidates of one kind.
 
   Attributes:
     steps: the numbers of serial steps along m, n and k.
-    parts: of each candidate, int64[dimension, candidate].
-    cycles: estimated, of all steps.
-    bytes: SRAM of the fullest tile.
-    fits: whether these are within the budget.
+    total: the number of all candidates.
+    best: the best of them, and maybe others: their parts along each dimension,
+      the estimated cycles of all steps, the SRAM of the fullest tile in bytes,
+      and whether that is within the budget.
   """
 
   steps: tuple[int, ...]
-  parts: Array
-  cycles: Array
-  bytes: Array
-  fits: Array
+  total: int
+  best: Sequence[tuple[tuple[int, ...], float, float, bool]]
 
 
 class Planned(NamedTuple):
@@ -69,10 +62,8 @@ def watch() -> Iterator[list[Considered]]:
     _watching.reset(token)
 
 
-def note(
-  steps: tuple[int, ...], parts: Array, cycles: Array, size: Array, fits: Array
-) -> None:
-  """Hands over candidates, as in `Considered`."""
+def note(consider: Callable[[], Considered]) -> None:
+  """Hands over candidates, which are only priced if somebody watches."""
   found = _watching.get()
   if found is not None:
-    found.append(Considered(steps, parts, cycles, np.asarray(size), fits))
+    found.append(consider())

@@ -6,8 +6,9 @@ products, which the tiles of one result block exchange and add up. As in
 PopLibs' planner (ConvPlan.cpp, ConvModel.cpp) the cost of a candidate is the
 exchange of its inputs, the slowest tile's vertices, and the exchange and
 addition of partials, or their cast (plan/partials.py); blocks must fit in a
-share of a tile's SRAM, the planner's `availableMemoryProportion` [S]. All
-candidates (plan/cuts.py) are costed at once.
+share of a tile's SRAM, the planner's `availableMemoryProportion` [S]. The
+library ranks all candidates by lower bounds (plan/product_splits.py); only the
+first ones are priced.
 
 A product whose blocks do not fit is made in several steps, one after the other
 (poplin's serial splits). Steps along k receive their part of the operands and
@@ -26,18 +27,17 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+import operator
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from jaxlib.ipu.codelets.dot import CODELET, DotHints
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.layout import Factor, Layout, grid, refine
 from jaxlib.ipu.plan import alternatives, cost
-from jaxlib.ipu.plan.combine import combination, combination_cycles
-from jaxlib.ipu.plan.cuts import Ints, candidates
+from jaxlib.ipu.plan.combine import combination
 from jaxlib.ipu.plan.partials import adding_cycles
+from jaxlib.ipu.plan.product_splits import Candidates, Split
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
@@ -63,6 +63,8 @@ MOST_LOOPS = 8
 # Further synchronisations of an iteration: slices, and a counter that is added
 # to and sent to all tiles.
 _SYNCS = 4
+# Candidates that reports choose from: there are several for some splits.
+_LISTED = 40
 
 
 class Steps(NamedTuple):
@@ -200,83 +202,121 @@ def _plan_step(
 ) -> MatmulSplit:
   """The cheapest split of each of a product's steps."""
   b, m, n, k = (-(-x // s) for x, s in zip(space, (1, *steps), strict=True))
-  tiles = target.num_tiles
-  lhs_dtype, rhs_dtype, out_dtype, accumulate_dtype = dtypes
-  parts = candidates(tiles, b, m, n, k, grains)
-  blocks = -(-np.array([[b], [m], [n], [k]]) // parts)
-  bb, mb, nb, kb = blocks.astype(np.float64)
-  partial_bytes = SIZE[accumulate_dtype]
-  sizes = bb * kb * mb * SIZE[lhs_dtype], bb * kb * nb * SIZE[rhs_dtype]
-  operands = sizes[0] + sizes[1]
-  outputs = bb * mb * nb
-  gk = parts[3].astype(np.float64)
-  at_hand = CODELET.cycles(
-    target,
-    schema.Dot(accumulate_dtype, int(steps.terms > 1)),
-    [lhs_dtype, rhs_dtype],
-    [out_dtype],
-    (bb, mb, nb, kb),
-    DotHints(
-      f16_sums=f16_sums,
-      vector=min(m, n) == 1,
-      stored=out_dtype if steps.terms == 1 else accumulate_dtype,
-      whole=gk == 1,
-    ),
-  ).total
-  adding = adding_cycles(target, accumulate_dtype)
-  at_hand += combination_cycles(target, outputs, gk, partial_bytes, adding)
-  total = at_hand + target.sync_cycles
-  paid = (
-    size * fraction
-    for size, fraction in zip(sizes, charged_fractions, strict=True)
+  lhs_dtype, rhs_dtype, out_dtype, sum_dtype = dtypes
+  fields = schema.Dot(sum_dtype, int(steps.terms > 1))
+  hints = DotHints(
+    f16_sums=f16_sums,
+    vector=min(m, n) == 1,
+    stored=out_dtype if steps.terms == 1 else sum_dtype,
+    whole=True,
   )
-  total += cost.exchange_cycles(target, _received(target, parts, *paid), 0.0)
-  # A tile's partials stay in SRAM while its share of the other tiles' partials
-  # arrives, beside the sums of the steps before. A tile that has all terms of
-  # its sums adds to them in place, where poplin's planner has a buffer for each
-  # step's partials (`addInPlace`).
-  blocks_of_sums = np.where(gk > 1, 2 + (steps.terms > 1), 1)
-  memory = operands + outputs * partial_bytes * blocks_of_sums
-  if SIZE[out_dtype] < partial_bytes:  # a cast result
-    whole = (gk == 1) | (steps.terms > 1)
-    memory += np.where(whole, outputs * SIZE[out_dtype], 0)
+  partly = dataclasses.replace(hints, whole=False)
+  partial_bytes = SIZE[sum_dtype]
+  cast_bytes = SIZE[out_dtype] if SIZE[out_dtype] < partial_bytes else 0
+  tiles = target.num_tiles
+  further, looping, room = 0.0, 0.0, target.bytes_for_products
   if steps.results > 1:  # the whole result, which is made part by part
-    memory += math.prod(space[:3]) * SIZE[out_dtype] / tiles
-  room = target.bytes_for_products
+    further += math.prod(space[:3]) * SIZE[out_dtype] / tiles
   if repeats and steps.terms > 1:
     # Both operands, a slice of each, and copies of those that do not stay.
     each = (b * m * k * SIZE[lhs_dtype] + b * n * k * SIZE[rhs_dtype]) / tiles
-    memory += each
+    further += each
     room -= steps.terms * each / MOST_LOOPS
-    total += _SYNCS * target.sync_cycles + each / target.data_path_bytes
-  fits = memory <= room
-  alternatives.note(steps, parts, steps.total * total, memory, fits)
-  worth = np.where(fits, total, np.inf) if fits.any() else memory
-  chosen = int(np.argmin(worth))
-  best = parts[:, chosen].tolist()
+    looping = _SYNCS * target.sync_cycles + each / target.data_path_bytes
+  sizes = SIZE[lhs_dtype], SIZE[rhs_dtype]
+  charged = tuple(map(operator.mul, sizes, charged_fractions))
+  candidates = Candidates(
+    target, (b, m, n, k), grains, fields, (lhs_dtype, rhs_dtype), hints,
+    (*sizes, partial_bytes, cast_bytes), charged, further, room,
+  )  # fmt: skip
+  adding = adding_cycles(target, sum_dtype)
+
+  def price(split: Split) -> tuple[float, float]:
+    """The cycles of a candidate, and those without the operands' exchange."""
+    extents = zip((b, m, n, k), split.parts, strict=True)
+    bb, mb, nb, kb = block = tuple(-(-x // p) for x, p in extents)
+    gk = split.parts[3]
+    at_hand = CODELET.cycles(
+      target, fields, [lhs_dtype, rhs_dtype], [out_dtype], block,
+      hints if gk == 1 else partly,
+    ).total  # fmt: skip
+    if gk > 1:
+      outputs = bb * mb * nb
+      at_hand += combination(target, outputs, gk, partial_bytes, adding)
+    paid = charged[0] * bb * kb * mb, charged[1] * bb * kb * nb
+    received = _received(target, split.parts, *paid)
+    exchanged = cost.exchange_cycles(target, received, 0.0)
+    return at_hand + target.sync_cycles + exchanged, at_hand
+
+  alternatives.note(lambda: _considered(steps, candidates, price, looping))
+  best, (total, at_hand) = _cheapest(candidates, price)
   return MatmulSplit(
     steps,
-    accumulate_dtype,
-    (best[0], best[1], best[2], best[3]),
-    steps.total * float(total[chosen]),
-    steps.total * float(at_hand[chosen]),
-    int(memory[chosen]),
-    bool(fits[chosen]),
+    sum_dtype,
+    best.parts,
+    steps.total * float(total + looping),
+    steps.total * float(at_hand),
+    int(best.bytes),
+    best.bytes <= room,
   )
 
 
-def _received(target: Target, parts: Ints, lhs: Any, rhs: Any) -> Any:
+# Given a candidate: its cycles, and those without the operands' exchange.
+_Price = Callable[[Split], tuple[float, float]]
+
+
+def _cheapest(
+  candidates: Candidates, price: _Price
+) -> tuple[Split, tuple[float, float]]:
+  """The first of the cheapest candidates that fit, or the smallest one if none
+  does, with its price. Only those are priced whose lower bound is not above the
+  price of another one."""
+  ranked = iter(candidates)
+  best = next(ranked)
+  cycles = price(best)
+  if best.bytes > candidates.room:
+    return best, cycles
+  for split in ranked:
+    if split.bytes > candidates.room or split.cycles > cycles[0]:
+      break
+    found = price(split)
+    if (found[0], split.number) < (cycles[0], best.number):
+      best, cycles = split, found
+  return best, cycles
+
+
+def _considered(
+  steps: Steps, candidates: Candidates, price: _Price, looping: float
+) -> alternatives.Considered:
+  splits, count = candidates.first(_LISTED)
+  best = [
+    (
+      split.parts,
+      steps.total * (price(split)[0] + looping),
+      split.bytes,
+      split.bytes <= candidates.room,
+    )
+    for split in splits
+  ]
+  return alternatives.Considered(steps, count, best)
+
+
+def _received(
+  target: Target, parts: tuple[int, int, int, int], lhs: float, rhs: float
+) -> float:
   """Bytes of both operands as carried by a tile's bus.
 
   Tiles with the same rows are adjacent (`partition`), as are poplin's output
   channels, and a pair that receives the same data does so at twice the rate
   (poplin/ExchangeEstimator.hpp) [S].
   """
+  _, m, n, k = parts
   if target.tiles_per_bus == 1:
     return lhs + rhs
-  _, m, n, k = parts
-  lhs = np.where((n > 1) & (n % 2 == 0), lhs / 2, lhs)
-  rhs = np.where((n == 1) & (k == 1) & (m % 2 == 0), rhs / 2, rhs)
+  if n > 1 and n % 2 == 0:
+    lhs /= 2
+  if n == 1 and k == 1 and m % 2 == 0:
+    rhs /= 2
   return lhs + rhs
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxlib.ipu.codelets._cycles import Cycles, derived, up
-from jaxlib.ipu.codelets.reduce import cell_cycles, per_element
+from jaxlib.ipu.codelets.reduce import cell_bound, cell_cycles, per_element
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.kernel.instruction import Code
 from jaxlib.ipu.kernel.isa import ReduceKind
@@ -24,24 +24,46 @@ from jaxlib.ipu.plan.combine import ReduceCycles
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 
+# Of poplin's ReduceAdd: cycles of the supervisor; of a worker before its loop;
+# of a vector of as many bytes, and of each further partial of it
+# (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S].
+_SUPERVISOR, _START, _STEP, _PARTIAL, _VECTOR_BYTES = 33, 20, 8, 2, 16
+_VECTOR_ADDS = (DType.F16, DType.F32)
+
 
 def adding_cycles(target: Target, dtype: DType) -> ReduceCycles:
-  """Adding partials: poplin's ReduceAdd, 33 + 6 * (20 + steps * (2 * (parts -
-  1) + 8)) for four f32 at a time; the tile's own partials stay in place
-  (getReduceCycleEstimate in poplin/PerformanceEstimation.hpp) [S]. Integers and
-  f64, which no vector unit adds, take as long as in reductions."""
+  """Adding partials: poplin's ReduceAdd; the tile's own partials stay in place.
+  Integers and f64, which no vector unit adds, take as long as in reductions."""
 
   def cycles(share: Any, fan: Any) -> Cycles:
-    steps = up(up(share / (16 / SIZE[dtype])) / target.num_workers)
-    worker = 20 + steps * (2 * (fan - 1) + 8)
-    return 33 + target.num_workers * worker + derived(target.launch_cycles)
+    vectors = up(share / (_VECTOR_BYTES / SIZE[dtype]))
+    steps = up(vectors / target.num_workers)
+    worker = _START + steps * (_PARTIAL * (fan - 1) + _STEP)
+    return (
+      _SUPERVISOR + target.num_workers * worker + derived(target.launch_cycles)
+    )
 
-  if dtype in (DType.F16, DType.F32):
+  if dtype in _VECTOR_ADDS:
     return cycles
+  each, width = _reducing(target, dtype)
+  return lambda share, fan: cell_cycles(target, share, fan, each, width)
+
+
+def adding_bound(target: Target, dtype: DType) -> tuple[float, ...]:
+  """What lower bounds of `adding_cycles` are computed from: the fields of
+  `Product` (runtime/plan/product_splits.h) that begin with `adding`."""
+  if dtype not in _VECTOR_ADDS:
+    return cell_bound(target, *_reducing(target, dtype))
+  fixed = float(_SUPERVISOR + target.launch_cycles)
+  return fixed, _START, _VECTOR_BYTES / SIZE[dtype], _STEP, _PARTIAL, 0.0
+
+
+def _reducing(target: Target, dtype: DType) -> tuple[Cycles, int]:
+  """The cycles of adding one more element in a reduction, and the elements of a
+  vector."""
   kind = ReduceKind.OR if dtype is DType.BOOL else ReduceKind.SUM
   each = per_element(kind, [dtype], Code(), ())
-  width = max(target.data_path_bytes // SIZE[dtype], 1)
-  return lambda share, fan: cell_cycles(target, share, fan, each, width)
+  return each, max(target.data_path_bytes // SIZE[dtype], 1)
 
 
 def epilogue(

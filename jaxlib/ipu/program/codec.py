@@ -28,8 +28,9 @@ Encoder = Callable[[Any, list[bytes]], None]
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
 
+@functools.cache
 def field_types(cls: type) -> dict[str, Any]:
-  """The wire type of each field of a record, in order."""
+  """The wire type of each field of a record, in order; not to be modified."""
   return typing.get_type_hints(cls, include_extras=True)
 
 

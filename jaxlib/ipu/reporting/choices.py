@@ -6,15 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from jaxlib.ipu.dtypes import NAME
 from jaxlib.ipu.plan import alternatives, matmul
 from jaxlib.ipu.plan.alternatives import Planned
 from jaxlib.ipu.target import Target
 
 _BEST = 5
-_TRIED = 40  # of each group, which may contain a split more than once
 
 
 def products(
@@ -78,14 +75,11 @@ def _considered(arguments: tuple[Any, ...]) -> tuple[int, list[dict[str, Any]]]:
     matmul.plan.__wrapped__(*arguments)
   best: list[tuple[bool, float, dict[str, Any]]] = []
   for group in found:
-    worth = np.where(group.fits, group.cycles, np.inf)
-    order = np.argsort(worth, kind="stable")[:_TRIED]
-    for i in order.tolist():
-      cycles, fits = float(group.cycles[i]), bool(group.fits[i])
+    for parts, cycles, size, fits in group.best:
       entry = {
-        "what": _what(group.steps, group.parts[:, i].tolist()),
+        "what": _what(group.steps, parts),
         "cycles": cycles,
-        "bytes": int(group.bytes[i]),
+        "bytes": int(size),
         "fits": fits,
       }
       best.append((not fits, cycles, entry))
@@ -93,7 +87,7 @@ def _considered(arguments: tuple[Any, ...]) -> tuple[int, list[dict[str, Any]]]:
   # Several cuts of one dimension may have the same number of parts.
   distinct = {entry["what"]: entry for *_, entry in reversed(best)}
   ranked = sorted(distinct.values(), key=lambda x: (not x["fits"], x["cycles"]))
-  count = sum(len(group.cycles) for group in found)
+  count = sum(group.total for group in found)
   return count, ranked[: _BEST + 1]
 
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 
 import array
 import ctypes
-import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
-from jaxlib.ipu.library import LIBRARY
+from jaxlib.ipu import library
 from jaxlib.ipu.tile_passes.lifetimes import Interval
 
-
-@functools.cache
-def _function() -> Any:
-  function = ctypes.CDLL(str(LIBRARY)).ipu_first_fit
-  function.argtypes = [
-    ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t,
-    ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_void_p,
-  ]  # fmt: skip
-  function.restype = ctypes.c_int64
-  return function
+_FIRST_FIT = (
+  "ipu_first_fit", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+  ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t,
+  ctypes.c_void_p,
+)  # fmt: skip
 
 
 class Lives:
@@ -65,7 +58,7 @@ class Lives:
     pieces = zip(sizes, steps, weights, strict=True)
     figures = array.array("q", itertools.chain(*pieces, *taken))
     addresses = array.array("q", bytes(8 * len(sizes)))
-    if _function()(
+    if library.function(*_FIRST_FIT)(
       _address(self._times), _address(self._intervals), len(sizes), len(taken),
       _address(figures), base, count, _address(addresses),
     ):  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxlib.ipu.dtypes import SIZE, DType
 from jaxlib.ipu.layout import Array, Layout, linear
+from jaxlib.ipu.moves import native
 from jaxlib.ipu.moves.distinct import distinct, overlapping
 from jaxlib.ipu.program import schema
 
@@ -82,7 +83,10 @@ def is_root_itself(tensors: Sequence[TensorInfo], number: int) -> bool:
 @functools.lru_cache(maxsize=512)
 def elements_of(layout: Layout, num_tiles: int) -> Array:
   """Elements on each tile for a mapping; int64[tile], not to be modified."""
-  elements = layout.elements(np.arange(num_tiles))
+  if not layout.num_elements:
+    elements = np.zeros(num_tiles, np.int64)
+  else:
+    elements = native.elements(layout, num_tiles)
   elements.flags.writeable = False
   return elements
 

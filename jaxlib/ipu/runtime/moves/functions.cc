@@ -1,9 +1,13 @@
 #include "jaxlib/ipu/runtime/moves/functions.h"
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/moves/contiguous_destinations.h"
+#include "jaxlib/ipu/runtime/moves/fullest_ends.h"
 #include "jaxlib/ipu/runtime/moves/layout.h"
 #include "jaxlib/ipu/runtime/moves/moved_elements.h"
 #include "jaxlib/ipu/runtime/moves/segments.h"
@@ -38,20 +42,24 @@ class Reader {
     return list;
   }
 
-  MoveEnd End(size_t dims) {
-    MoveEnd end;
+  Layout Mapping() {
+    Layout layout;
     const size_t factors = Count(3), replicas = Count(2);
-    end.layout.base = Next();
+    layout.base = Next();
     for (size_t i = 0; i < factors; ++i) {
       const int64_t extent = Next(), block = Next();
       failed_ |= extent < 1 || block < 1;
-      end.layout.factors.push_back({extent, block, Next()});
+      layout.factors.push_back({extent, block, Next()});
     }
     for (size_t i = 0; i < replicas; ++i) {
       const int64_t count = Next();
-      end.layout.replicas.push_back({count, Next()});
+      layout.replicas.push_back({count, Next()});
     }
-    end.offset = Next();
+    return layout;
+  }
+
+  MoveEnd End(size_t dims) {
+    MoveEnd end = {.layout = Mapping(), .offset = Next(), .strides = {}};
     end.strides = List(dims);
     return end;
   }
@@ -83,13 +91,34 @@ std::optional<Move> Read(const int64_t* integers, size_t count) {
 }  // namespace
 }  // namespace ipu::moves
 
+__attribute__((visibility("default"))) int64_t ipu_elements(
+    const int64_t* mapping, size_t count, size_t tiles, int64_t* elements) try {
+  ipu::moves::Reader reader(mapping, count);
+  const ipu::moves::Layout layout = reader.Mapping();
+  if (!reader.done()) return -1;
+  const ipu::moves::Ints found = layout.Elements(tiles);
+  std::copy(found.begin(), found.end(), elements);
+  return 0;
+} catch (const std::exception&) {
+  return -2;
+}
+
 __attribute__((visibility("default"))) int64_t
-ipu_moved_elements(const int64_t* move, size_t count, int once, size_t tiles,
-                   int64_t* figures) try {
+ipu_moved_bytes(const int64_t* move, size_t count, int once, int64_t item_bytes,
+                size_t tiles, int64_t* bytes, int64_t* ends) try {
   const auto read = ipu::moves::Read(move, count);
-  if (!read) return -1;
-  return ipu::moves::CountMovedElements(read->source, read->destination,
-                                        read->shape, once != 0, tiles, figures);
+  if (!read || item_bytes < 1 || !tiles) return -1;
+  const auto& [shape, source, destination] = *read;
+  const auto lines = ipu::moves::CountMovedElements(source, destination, shape,
+                                                    once != 0, tiles, bytes);
+  const auto found = ipu::moves::FindFullestEnds(
+      source, destination, shape, item_bytes, tiles, lines, bytes);
+  static_assert(sizeof(found) == 13 * sizeof(int64_t));
+  std::memcpy(ends, &found, sizeof(found));
+  for (size_t i = 0; i < ipu::moves::kMoveFigures * tiles; ++i) {
+    bytes[i] *= item_bytes;
+  }
+  return 0;
 } catch (const std::exception&) {
   return -2;
 }
@@ -109,6 +138,20 @@ ipu_segments(const int64_t* move, size_t count, int64_t item_bytes,
       *figures++ = figure;
     }
   }
+  return 0;
+} catch (const std::exception&) {
+  return -2;
+}
+
+__attribute__((visibility("default"))) int64_t
+ipu_contiguous_destinations(const int64_t* move, size_t count, int64_t elements,
+                            int64_t grain, int64_t* figures) try {
+  const auto read = ipu::moves::Read(move, count);
+  if (!read || elements < 1 || grain < 1) return -1;
+  const auto found = ipu::moves::CountContiguousDestinations(
+      read->source, read->destination, read->shape, elements, grain);
+  figures[0] = found.count;
+  figures[1] = found.even;
   return 0;
 } catch (const std::exception&) {
   return -2;

@@ -61,7 +61,7 @@ class Counter {
   Counter(const MoveEnd& source, const MoveEnd& destination, const Ints& shape,
           bool once, size_t tiles);
 
-  int64_t Count(int64_t* figures);
+  MovedLines Count(int64_t* figures);
 
  private:
   using Interval = std::pair<PerTile, PerTile>;
@@ -137,19 +137,19 @@ void Counter::WriteBounds(int64_t* figures) const {
   }
 }
 
-int64_t Counter::Count(int64_t* figures) {
+MovedLines Counter::Count(int64_t* figures) {
   if (!fits_) {
     WriteBounds(figures);
-    return 0;
+    return {};
   }
   for (int side : {0, 1}) touched_[side] = accesses_[side].TouchedBy(tiles_);
   Figures outer, inner;
-  int64_t length = 0;
+  MovedLines lines;
   for (const Dims& group : Groups()) {
     Figures found = FiguresOf(group);
     if (const int64_t contiguous = Contiguous(group)) {
       inner = std::move(found);
-      length = contiguous;
+      lines.length = contiguous;
     } else {
       outer = outer * found;
     }
@@ -159,6 +159,15 @@ int64_t Counter::Count(int64_t* figures) {
   const bool single = destination().end().layout.NumReplicas() == 1;
   const auto row = [&](int figure) { return figures + figure * tiles_; };
   int64_t *received = row(kReceived), *sent = row(kSent), *kept = row(kKept);
+  auto& [length, arriving, leaving] = lines;
+  if (length) {
+    for (Lines* end : {&arriving, &leaving}) {
+      for (Ints* numbers :
+           {&end->inner, &end->inner_kept, &end->outer, &end->outer_kept}) {
+        numbers->resize(tiles_);
+      }
+    }
+  }
   for (size_t t = 0; t < tiles_; ++t) {
     const int64_t active = touched_[1].active[t], sends = touched_[0].first[t];
     const int64_t stays = active & touched_[0].active[t];
@@ -168,16 +177,16 @@ int64_t Counter::Count(int64_t* figures) {
     sent[t] = sends * (outer.held[t] * inner.held[t] -
                        only * outer.alone[t] * inner.alone[t]);
     if (!length) continue;
-    row(kArriving + kInner)[t] = inner.wanted[t];
-    row(kArriving + kInnerKept)[t] = inner.both[t];
-    row(kArriving + kOuter)[t] = active * outer.wanted[t];
-    row(kArriving + kOuterKept)[t] = stays * outer.both[t];
-    row(kLeaving + kInner)[t] = inner.held[t];
-    row(kLeaving + kInnerKept)[t] = inner.alone[t];
-    row(kLeaving + kOuter)[t] = sends * outer.held[t];
-    row(kLeaving + kOuterKept)[t] = sends * only * outer.alone[t];
+    arriving.inner[t] = inner.wanted[t];
+    arriving.inner_kept[t] = inner.both[t];
+    arriving.outer[t] = active * outer.wanted[t];
+    arriving.outer_kept[t] = stays * outer.both[t];
+    leaving.inner[t] = inner.held[t];
+    leaving.inner_kept[t] = inner.alone[t];
+    leaving.outer[t] = sends * outer.held[t];
+    leaving.outer_kept[t] = sends * only * outer.alone[t];
   }
-  return length;
+  return lines;
 }
 
 int64_t Counter::Contiguous(Dims group) const {
@@ -404,12 +413,22 @@ std::optional<Figures> Counter::Windows(const Dims& dims) const {
 
 }  // namespace
 
-int64_t CountMovedElements(const MoveEnd& source, const MoveEnd& destination,
-                           const Ints& shape, bool once, size_t tiles,
-                           int64_t* figures) {
+int64_t Lines::Crossing(int64_t segments) const {
+  int64_t most = 0;
+  for (size_t t = 0; t < inner.size(); ++t) {
+    const int64_t some = std::min(inner[t] - inner_kept[t], segments);
+    most = std::max(
+        most, (outer[t] - outer_kept[t]) * segments + outer_kept[t] * some);
+  }
+  return most;
+}
+
+MovedLines CountMovedElements(const MoveEnd& source, const MoveEnd& destination,
+                              const Ints& shape, bool once, size_t tiles,
+                              int64_t* figures) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
     std::fill_n(figures, kMoveFigures * tiles, 0);
-    return 0;
+    return {};
   }
   return Counter(source, destination, shape, once, tiles).Count(figures);
 }

@@ -21,27 +21,36 @@
 namespace ipu::moves {
 
 // What is counted for each tile: elements that it needs but does not hold, that
-// it holds and another tile needs, and that it both needs and holds; then its
-// lines of the destination and of the source.
-inline constexpr int kReceived = 0, kSent = 1, kKept = 2, kArriving = 3,
-                     kLeaving = 7, kMoveFigures = 11;
+// it holds and another tile needs, and that it both needs and holds.
+inline constexpr int kReceived = 0, kSent = 1, kKept = 2, kMoveFigures = 3;
 
-// A tile's elements at one end as lines, the product of inner and outer
+// Each tile's elements at one end as lines, the product of inner and outer
 // indices: the numbers of indices along the inner dimensions, which include the
 // one of stride 1, and along all others; and of these, of those of elements
 // that stay on the tile.
-inline constexpr int kInner = 0, kInnerKept = 1, kOuter = 2, kOuterKept = 3;
+struct Lines {
+  Ints inner, inner_kept, outer, outer_kept;
+
+  // Maximum number of segments that change tile, if each outer index has so
+  // many segments.
+  int64_t Crossing(int64_t segments) const;
+};
+
+struct MovedLines {
+  // Elements along the inner dimensions that are contiguous at both ends; 0 if
+  // there are none, and then there are no lines.
+  int64_t length = 0;
+  Lines arriving, leaving;  // Of the destination, and of the source.
+};
 
 // Writes the figures of tiles 0 to `tiles` - 1 to `figures`
-// [kMoveFigures][tiles]. Returns the number of elements along the inner
-// dimensions that are contiguous at both ends; 0 if there are none, and then
-// the lines mean nothing. If a dimension is empty, nothing moves.
+// [kMoveFigures][tiles]. If a dimension is empty, nothing moves.
 //
 // `once` says that a tile that needs an element in several places receives it
 // only once.
-int64_t CountMovedElements(const MoveEnd& source, const MoveEnd& destination,
-                           const Ints& shape, bool once, size_t tiles,
-                           int64_t* figures);
+MovedLines CountMovedElements(const MoveEnd& source, const MoveEnd& destination,
+                              const Ints& shape, bool once, size_t tiles,
+                              int64_t* figures);
 
 }  // namespace ipu::moves
 

@@ -121,26 +121,31 @@ TEST(MovedElementsTest, AnEmptyMoveMovesNothing) {
 TEST(MovedElementsTest, ReadsFlatMoves) {
   // 8 elements, from blocks of 4 to blocks of 2.
   const Ints move = {1, 8, 1, 0, 0, 8, 4, 1, 0, 1, 1, 0, 0, 8, 2, 1, 0, 1};
-  Ints figures(kMoveFigures * 4);
-  EXPECT_EQ(ipu_moved_elements(move.data(), move.size(), 0, 4, figures.data()),
-            8);
-  EXPECT_EQ(Ints(figures.begin(), figures.begin() + 4), (Ints{0, 2, 2, 2}));
+  Ints bytes(kMoveFigures * 4), ends(13);
+  EXPECT_EQ(ipu_moved_bytes(move.data(), move.size(), 0, 4, 4, bytes.data(),
+                            ends.data()),
+            0);
+  EXPECT_EQ(Ints(bytes.begin(), bytes.begin() + 4), (Ints{0, 8, 8, 8}));
+  // A sender of one segment to each of two others, and a receiver of one.
+  EXPECT_EQ(ends, (Ints{2, 2, 4, 4, 1, 1, 2, 2, 1, 1, 0, 1, 2}));
 }
 
 TEST(MovedElementsTest, RejectsWhatIsNoMove) {
   const Ints move = {1, 8, 1, 0, 0, 8, 4, 1, 0, 1, 1, 0, 0, 8, 2, 1, 0, 1};
-  Ints figures(kMoveFigures * 4);
+  Ints bytes(kMoveFigures * 4), ends(13);
+  const auto ask = [&](const Ints& asked, size_t count) {
+    return ipu_moved_bytes(asked.data(), count, 0, 4, 4, bytes.data(),
+                           ends.data());
+  };
   for (size_t count = 0; count < move.size(); ++count) {
-    EXPECT_EQ(ipu_moved_elements(move.data(), count, 0, 4, figures.data()), -1);
+    EXPECT_EQ(ask(move, count), -1);
   }
   Ints empty = move;
   empty[6] = 0;  // a block
-  EXPECT_EQ(
-      ipu_moved_elements(empty.data(), empty.size(), 0, 4, figures.data()), -1);
+  EXPECT_EQ(ask(empty, empty.size()), -1);
   empty[6] = 4;
   empty[2] = int64_t{1} << 60;  // factors
-  EXPECT_EQ(
-      ipu_moved_elements(empty.data(), empty.size(), 0, 4, figures.data()), -1);
+  EXPECT_EQ(ask(empty, empty.size()), -1);
 }
 
 }  // namespace
