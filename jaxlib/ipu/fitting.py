@@ -94,7 +94,6 @@ def _lower_once(state: State, options: Options, choices: Choices) -> Builder:
     function = _tile_program(builder, f.body, f.own, roots)
     for run in _LOWERED.values():
       run(function)
-  separate(builder, builder.functions)
   state.tiles = _tile_program(builder, builder.steps, arguments, results)
   state.tiles.aliases = state.module.aliases
   state.tiles.functions = len(builder.functions)
@@ -302,6 +301,7 @@ def _packed_room(options: Options, plan: memory.MemoryPlan) -> Array:
 def _plan_memory(state: State, options: Options) -> memory.MemoryPlan:
   assert state.module is not None and state.builder is not None
   assert state.tiles is not None
+  separate(state.builder, state.builder.functions)
   _run_passes(state, options, Phase.ALLOCATE, _STORED)
   plan = _place(state, options)
   room = _code_room(options, plan)

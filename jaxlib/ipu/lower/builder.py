@@ -258,22 +258,22 @@ class Builder(Exchanges):
   # --- Lowering graphs -----------------------------------------------------
 
   def lower_graph(
-    self, graph: Graph, freed: Collection[int] = ()
+    self, graph: Graph, freed: Collection[int] = (), once: bool = False
   ) -> list[View]:
     """Lowers a graph's nodes in program order (tile_passes/order.py).
 
     Args:
       graph: its parameters are defined.
       freed: roots whose memory is free after the graph has read them.
+      once: whether it is in no loop or branch, as the program and functions.
 
     Returns:
       Views of its results.
     """
     steps = self.steps
     begin = len(steps)
-    reuse = (
-      Reuse(self, self.products, graph) if len(self._scopes) == 1 else None
-    )
+    once |= len(self._scopes) == 1
+    reuse = Reuse(self, self.products, graph) if once else None
     outer = self.location, self._graph, self._readers
     self._graph, self._readers = graph, None
     for operation, node in enumerate(graph.nodes):

@@ -51,6 +51,7 @@ class Function:
     results: the views of its results.
     body: its steps.
     made: the tensors that lowering it made.
+    planned: its part of `Used.planned`.
     calls: of the function, with what they are in the graph.
   """
 
@@ -61,6 +62,7 @@ class Function:
   results: list[View]
   body: Region
   made: range
+  planned: slice
   calls: list[tuple[Call, Callee]] = dataclasses.field(default_factory=list)
 
   @property
@@ -71,10 +73,12 @@ class Function:
 
 
 def separate(tensors: Tensors, functions: Iterable[Function]) -> None:
-  """Gives each call steps of its own, with its own locations."""
+  """Gives each call steps of its own, with its own locations, if it has not:
+  passes that assign storage note for each step when it runs."""
   for function in functions:
     for call, callee in function.calls[1:]:
-      call.body = _Located(tensors, function, callee).body()
+      if call.body is function.body:
+        call.body = _Located(tensors, function, callee).body()
 
 
 class _Located:

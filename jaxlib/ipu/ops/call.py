@@ -22,14 +22,15 @@ from jaxlib.ipu.tile.call import Call, argument_copy
 from jaxlib.ipu.tile.tensor import no_tensor
 from jaxlib.ipu.tile.view import View
 
+# What is copied before a call: roots to others of the same mapping, and views
+# to those of parameters.
+_Passed = tuple[list[tuple[int, int]], list[tuple[View, View]]]
+
 
 def _lower(builder: Builder, node: Node) -> None:
   """Lowers a call, and its function if that was not yet."""
   arguments = _arguments(builder, node)
-  function = _function(builder, node, arguments)
-  passed = _passed(builder, function, arguments)
-  assert passed is not None
-  copied, moved = passed
+  function, (copied, moved) = _function(builder, node, arguments)
   if moved:
     builder.copy_to(moved)
   _copy(builder, copied)
@@ -74,15 +75,19 @@ def _arguments(builder: Builder, node: Node) -> list[Argument]:
 
 def _function(
   builder: Builder, node: Node, arguments: list[Argument]
-) -> Function:
-  """The function that a call with some operands runs."""
+) -> tuple[Function, _Passed]:
+  """The function that a call with some operands runs, and what is copied before
+  it."""
   graph = node.attributes.function.graph
-  known = [f for f in builder.functions if f.graph is graph]
-  for moves in (False, True):
-    for function in known:
-      found = _passed(builder, function, arguments)
-      if found is not None and (moves or not found[1]):
-        return function
+  known = [
+    (function, passed)
+    for function in builder.functions
+    if function.graph is graph
+    for passed in (_passed(builder, function, arguments),)
+    if passed is not None
+  ]
+  if known:
+    return min(known, key=lambda f: bool(f[1][1]))  # no moves, if possible
   function = _lowered(builder, graph, arguments)
   following = _following(builder, node, function)
   if following is not None and not _alike(following, arguments):
@@ -96,7 +101,9 @@ def _function(
     _forget(builder, other)
   function.number = len(builder.functions)
   builder.functions.append(function)
-  return function
+  passed = _passed(builder, function, arguments)
+  assert passed is not None
+  return function, passed
 
 
 def _alike(some: Sequence[Argument], others: Sequence[Argument]) -> bool:
@@ -105,9 +112,8 @@ def _alike(some: Sequence[Argument], others: Sequence[Argument]) -> bool:
 
 def _passed(
   builder: Builder, function: Function, arguments: Sequence[Argument]
-) -> tuple[list[tuple[int, int]], list[tuple[View, View]]] | None:
-  """What is copied before a call: roots to those of the same mapping, and views
-  to those of parameters. None if the function cannot be called."""
+) -> _Passed | None:
+  """What is copied before a call; None if the function cannot be called."""
   readers = Counter(view.root for view in function.parameters)
   copied: dict[int, int] = {}
   moved = []
@@ -131,7 +137,7 @@ def _lowered(
   builder: Builder, graph: Graph, arguments: list[Argument]
 ) -> Function:
   """A function, lowered for some arguments."""
-  first = len(builder.tensors)
+  first, planned = len(builder.tensors), len(builder.used.planned)
   builder.enter()
   own: dict[Any, int] = {}
   parameters = []
@@ -145,10 +151,18 @@ def _lowered(
       root = own[argument.root]
     parameters.append(argument.view._replace(root=root))
     builder.define(value, parameters[-1])
-  results = builder.lower_graph(graph, {*own.values()})
+  results = builder.lower_graph(graph, {*own.values()}, once=True)
   body = builder.leave()
-  made = range(first, len(builder.tensors))
-  return Function(-1, graph, arguments, parameters, results, body, made)
+  return Function(
+    number=-1,
+    graph=graph,
+    arguments=arguments,
+    parameters=parameters,
+    results=results,
+    body=body,
+    made=range(first, len(builder.tensors)),
+    planned=slice(planned, len(builder.used.planned)),
+  )
 
 
 def _following(
@@ -176,12 +190,14 @@ def _following(
 
 
 def _forget(builder: Builder, function: Function) -> None:
-  """Makes the tensors empty that only a function's steps access."""
+  """Takes back what was noted of a function; the tensors that only its steps
+  access become empty."""
   tensors, made = builder.tensors, function.made
   for number in made:
     if tensors[number].space != schema.CONSTANT:
       tensors[number] = no_tensor(tensors[number].dtype, number)
   builder.assembled.difference_update(made)
+  del builder.used.planned[function.planned]
   builder.products = [
     p for p in builder.products if not any(n in made for n in p.operands)
   ]
