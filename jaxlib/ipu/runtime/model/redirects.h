@@ -28,8 +28,9 @@ struct Redirects {
     uint32_t root;
     int64_t offset;
   };
-  // Where roots are stored, by their numbers. Only copies that then have the
-  // same source and destination access the other root there, or read it.
+  // Where roots are stored, by their numbers. Apart from their own steps, only
+  // copies to these elements access them, which then have nothing to do, or
+  // nothing ever writes them.
   std::map<uint32_t, Place> places;
   // What Gather and Scatter have to add to negative indices in a root.
   std::map<uint32_t, int64_t> wraps;
