@@ -52,6 +52,52 @@ def test_indices_out_of_bounds_are_read(check, mode):
   )
 
 
+@pytest.mark.parametrize(
+  "dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"]
+)
+def test_types_of_indices(check, dtype):
+  """Also those that were computed, or that others use."""
+
+  def index(x, i, u):
+    return {
+      "rows": x[i],
+      "windows": x[i, 2:],
+      "grid": x[i[:, None], i[None, :7] % 5],
+      "computed": x[i + i],
+      "used": (x[i, 0], i < 0, jnp.where(i < 0, i + 100, i)),
+      "clip": x.at[i].get(mode="clip"),
+      "fill": x.at[i].get(mode="fill", fill_value=7),
+      "set": x.at[i[:1]].set(u[:1]),
+      "add": x.at[i].add(u),
+      "drop": x.at[i, 3].max(u[:, 0], mode="drop"),
+    }
+
+  x = util.sample(np.float32, (100, 5))
+  u = util.sample(np.float32, (40, 5), low=0, high=9)
+  info = np.iinfo(dtype)
+  ends = [info.min, info.min + 1, info.max, info.max - 1, 0, 99, 100]
+  drawn = util.rng_of("indices", dtype).integers(0, 120, 40 - len(ends))
+  if info.min < 0:
+    drawn[1::2] -= 120
+  i = np.concatenate([np.array(ends, dtype), drawn.astype(dtype)])
+  with jax.enable_x64(dtype.endswith("64")):
+    check(index, x, i, u)
+
+
+def test_results_of_computed_parts(check):
+  def parts(x, y, i):
+    rows = x[i]
+    return (
+      jnp.concatenate([x @ y, rows, x + 1, jnp.cumsum(x, 0)]),
+      jnp.concatenate([x @ y, rows, rows]),
+      jnp.concatenate([rows, rows.T], 1),
+    )
+
+  x = util.sample(np.float32, (33, 33))
+  i = np.arange(-33, 33, 2, np.int32)
+  check(parts, x, x[::-1], i, rtol=1e-5, atol=1e-4)
+
+
 def test_a_fill_value_may_be_chosen(check):
   x = util.sample(np.int32, (10,))
   i = np.array([3, 99, -99], np.int32)

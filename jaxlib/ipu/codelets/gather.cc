@@ -117,7 +117,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Gather& fields) {
     return InvalidArgument("gather: operand and result differ in type");
   }
   StatusOr<Windows> windows =
-      Windows::Make("gather", set.shape,
+      Windows::Make("gather", set,
                     {fields.num_batch_dims, fields.start_index_map,
                      fields.slice_sizes, fields.batch_dims, fields.window_dims},
                     operand, set.operands[1], set.results[0]);

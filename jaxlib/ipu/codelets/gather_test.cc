@@ -14,7 +14,7 @@ namespace {
 
 template <typename T, typename Index = int32_t>
 void CheckGather(Case c, DType dtype, std::mt19937& random,
-                 DType index_dtype = DType::kI32) {
+                 DType index_dtype = DType::kI32, int64_t wrap = 0) {
   std::vector<T> operand = RandomValues<T>(random, Count(c.operand));
   std::vector<Index> indices = IndicesAs<Index>(c);
   const program::Execute step;
@@ -23,7 +23,9 @@ void CheckGather(Case c, DType dtype, std::mt19937& random,
       c.shape,
       {Dense(0, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1)),
        Dense(1, index_dtype, c.index_shape, c.index_dims)},
-      {Dense(2, dtype, c.other_shape, c.other_dims)}};
+      {Dense(2, dtype, c.other_shape, c.other_dims)},
+      wrap};
+  Wrap<Index>(c, wrap);
   std::vector<T> expected(Count(c.shape));
   for (int64_t i = 0; i < Count(c.shape); ++i) {
     const std::vector<int64_t> index = IndexAt(i, c.shape);
@@ -80,6 +82,24 @@ TEST(Gather, Points) {
       CheckGather<double>(c, DType::kF64, random);
       CheckGather<double, int64_t>(c, DType::kF64, random, DType::kI64);
     }
+  }
+}
+
+// Negative indices to which the kernel adds a number itself.
+TEST(Gather, WrapsNegativeIndices) {
+  std::mt19937 random(4);
+  for (int64_t count : {1, 16, 17, 130, 600}) {
+    Case c = Points(random, count, {9, 11});
+    for (int32_t& i : c.indices) i -= 8;
+    CheckGather<float>(c, DType::kF32, random, DType::kI32, /*wrap=*/9);
+    CheckGather<double, int64_t>(c, DType::kF64, random, DType::kI64, 9);
+    CheckGather<uint8_t, int8_t>(c, DType::kU8, random, DType::kI8, 9);
+    CheckGather<uint8_t, uint32_t>(c, DType::kU8, random, DType::kU32, 9);
+  }
+  for (int i = 0; i < 100; ++i) {
+    Case c = RandomCase(random, 12, 9);
+    for (int32_t& i : c.indices) i -= 4;
+    CheckGather<float>(c, DType::kF32, random, DType::kI32, 5);
   }
 }
 

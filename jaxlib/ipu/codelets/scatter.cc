@@ -142,7 +142,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Scatter& fields) {
     return InvalidArgument("scatter: updates and result differ in type");
   }
   StatusOr<Windows> windows = Windows::Make(
-      "scatter", set.shape,
+      "scatter", set,
       {fields.num_batch_dims, fields.start_index_map, fields.window_sizes,
        fields.batch_dims, fields.window_dims},
       result, set.operands[0], set.operands[1]);

@@ -17,7 +17,8 @@ using program::ReduceKind;
 
 template <typename T, typename Index = int32_t, typename Combine>
 void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
-                  std::mt19937& random, DType index_dtype = DType::kI32) {
+                  std::mt19937& random, DType index_dtype = DType::kI32,
+                  int64_t wrap = 0) {
   c.fields.kind = static_cast<uint8_t>(kind);
   const std::vector<T> old = RandomValues<T>(random, Count(c.operand));
   std::vector<T> updates = RandomValues<T>(random, Count(c.shape));
@@ -28,7 +29,9 @@ void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
       c.shape,
       {Dense(0, index_dtype, c.index_shape, c.index_dims),
        Dense(1, dtype, c.other_shape, c.other_dims)},
-      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))}};
+      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))},
+      wrap};
+  Wrap<Index>(c, wrap);
   std::vector<T> expected = old;
   for (int64_t i = 0; i < Count(c.shape); ++i) {
     const std::vector<int64_t> index = IndexAt(i, c.shape);
@@ -193,6 +196,26 @@ TEST(Scatter, LongWindowsThatOverlap) {
     CheckScatter<float>(
         c, DType::kF32, ReduceKind::kSet, [](float, float b) { return b; },
         random);
+  }
+}
+
+// Negative indices to which the kernel adds a number itself.
+TEST(Scatter, WrapsNegativeIndices) {
+  std::mt19937 random(7);
+  const auto sum = [](float a, float b) { return a + b; };
+  for (int64_t count : {1, 16, 17, 130, 600}) {
+    Case c = Points(random, count, {9, 11});
+    for (int32_t& i : c.indices) i -= 8;
+    CheckScatter<float>(c, DType::kF32, ReduceKind::kSum, sum, random,
+                        DType::kI32, /*wrap=*/9);
+    CheckScatter<float, int64_t>(c, DType::kF32, ReduceKind::kSum, sum, random,
+                                 DType::kI64, 9);
+  }
+  for (int i = 0; i < 100; ++i) {
+    Case c = RandomCase(random, 12, 9);
+    for (int32_t& i : c.indices) i -= 4;
+    CheckScatter<float>(c, DType::kF32, ReduceKind::kSum, sum, random,
+                        DType::kI32, 5);
   }
 }
 

@@ -26,6 +26,10 @@ constexpr int64_t kAhead = 8;
 constexpr int64_t kMostAhead = 512;
 constexpr int64_t kLine = 64;
 
+// The same of the updates of single elements, in bytes; see PrefetchAhead in
+// windows.cc.
+constexpr int64_t kUpdatesAhead = 4096;
+
 // Windows that span no more bytes than this stay in the cache without
 // prefetches.
 constexpr int64_t kNear = 256 << 10;
@@ -183,9 +187,13 @@ class RowsUpdate : public WindowUpdate {
       const int64_t n = std::min(Windows::kBlock, end - begin);
       windows.LocateSingles(indices, begin, begin + n, /*clamp=*/false,
                             offsets);
+      const char* const from = updates + begin * step;
+      for (int64_t at = 0; at < n * step; at += kLine) {
+        __builtin_prefetch(from + at + kUpdatesAhead);
+      }
       for (int64_t i = 0; i < n; ++i) {
         if (offsets[i] < 0) continue;
-        row.One(updates + (begin + i) * step, result + offsets[i]);
+        row.One(from + i * step, result + offsets[i]);
       }
     }
   }

@@ -56,6 +56,7 @@ struct Windows {
   int64_t count = 0;       // windows
   bool none_fits = false;  // a window is larger than the tensor
   DType index_dtype = DType::kNone;
+  int64_t wrap = 0;  // added to negative indices
 
   // The dimensions of one window; strides are in elements.
   std::vector<int64_t> extents;
@@ -65,7 +66,7 @@ struct Windows {
 
   // Checks the fields, and that no window that fits reaches outside the tensor.
   static StatusOr<Windows> Make(const std::string& codelet,
-                                const std::vector<int64_t>& shape,
+                                const ComputeSet& set,
                                 const WindowFields& fields, const View& tensor,
                                 const Operand& indices, const Operand& other);
 

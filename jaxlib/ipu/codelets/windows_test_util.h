@@ -162,6 +162,14 @@ std::vector<Index> IndicesAs(Case& c) {
   return indices;
 }
 
+// Adds a number to the negative indices of a case, if the type has them.
+template <typename Index>
+void Wrap(Case& c, int64_t wrap) {
+  for (int32_t& i : c.indices) {
+    if (i < 0 && std::is_signed_v<Index>) i += static_cast<int32_t>(wrap);
+  }
+}
+
 // The position in the operand of a point of the iteration space, or -1 if its
 // window does not fit and is not clamped.
 inline int64_t Locate(const Case& c, const std::vector<int64_t>& index,

@@ -1,7 +1,10 @@
 #include "jaxlib/ipu/runtime/model/bands.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -204,6 +207,46 @@ class Group {
   std::vector<size_t> dims_;
 };
 
+// Where a band keeps its rows of a root: all rows of it have the form [plane]
+// [row][byte of the row], and a band has fewer rows.
+struct KeptRows {
+  int64_t begin;  // of the root, in the arena
+  int64_t step;   // bytes of a row
+  int64_t planes;
+  int64_t extent;  // rows of the root
+  int64_t rows;    // of a band
+  int64_t at;      // in the band's memory
+
+  int64_t bytes() const { return planes * rows * step; }
+
+  // Lets a view of the root, whose row 0 and first dimension cut is `row_dim`,
+  // address the band's memory. Returns false if it does not keep to its rows.
+  bool Redirect(View& view, int32_t row_dim) const {
+    const int64_t plane = extent * step, item = view.item_size;
+    const int64_t place = view.offset - begin;
+    if (place < 0) return false;
+    int64_t low = place % plane, high = low + item;
+    int64_t first = place / plane, last = first;
+    view.offset = at + first * rows * step + low;
+    for (size_t j = 0; j < view.shape.size(); ++j) {
+      const int64_t stride = view.strides[j] * item;
+      if (view.shape[j] == 0) return false;
+      if (static_cast<int32_t>(j) == row_dim) {
+        if (stride != step) return false;
+        continue;
+      }
+      const int64_t reach = (view.shape[j] - 1) * stride;
+      if (stride % plane == 0) {
+        (reach < 0 ? first : last) += reach / plane;
+        view.strides[j] = stride / plane * rows * step / item;
+      } else {
+        (reach < 0 ? low : high) += reach;
+      }
+    }
+    return low >= 0 && high <= step && first >= 0 && last < planes;
+  }
+};
+
 // Runs several steps in bands. Each step has a kernel for a whole band, and one
 // for the last band if that has fewer rows. All bands use the same kernels: for
 // every band, Run moves the base pointers from which these address operands.
@@ -211,13 +254,50 @@ class BandKernel final : public Kernel {
  public:
   BandKernel(int64_t extent, int64_t rows) : extent_(extent), rows_(rows) {}
 
+  // An operand or result of a step that is cut along dimension d.
+  struct Use {
+    const Operand& operand;
+    size_t d;
+    bool written;
+  };
+
+  // Keeps the rows of a root, of which the views `uses` are, in the order of
+  // access, in the band's memory, if that is possible.
+  void Keep(const InnerRoot& root, const std::vector<Use>& uses) {
+    if (uses.empty() || !uses[0].written) return;  // would read older values
+    const Operand& o = uses[0].operand;
+    const int64_t step = o.Stride(uses[0].d) * o.view.item_size;
+    if (step <= 0 || root.bytes % (step * extent_) != 0) return;
+    const KeptRows kept{root.address, step,  root.bytes / (step * extent_),
+                        extent_,      rows_, memory_bytes_};
+    for (const Use& use : uses) {
+      View view = use.operand.view;
+      if (view.base != kArenaBase ||
+          !kept.Redirect(view, use.operand.dims[use.d])) {
+        return;
+      }
+    }
+    for (const uint32_t t : root.tensors) kept_of_[t] = kept_.size();
+    kept_.push_back(kept);
+    // The line between two of them keeps equal rows of both out of the same
+    // sets of the cache, if bands have a power of two bytes.
+    memory_bytes_ += (kept.bytes() + kLine - 1) / kLine * kLine + kLine;
+  }
+
   Status Add(const ComputeSet& step, size_t d, const Factories& factories) {
     for (const int64_t rows : {rows_, extent_ % rows_}) {
       if (rows == 0) continue;
       ComputeSet band = step;
       band.shape[d] = rows;
-      for (Operand& o : band.operands) Cut(o, d, rows);
-      for (Operand& o : band.results) Cut(o, d, rows);
+      const auto cut = [&](std::vector<Operand>& operands,
+                           const std::vector<program::Access>& accesses) {
+        for (size_t i = 0; i < operands.size(); ++i) {
+          Cut(operands[i], d, rows,
+              i < accesses.size() ? &accesses[i] : nullptr);
+        }
+      };
+      cut(band.operands, step.step.operands);
+      cut(band.results, step.step.results);
       KernelOr kernel = factories.kernel(band, step.step.fields);
       if (!kernel.ok()) return kernel.status();
       if (*kernel == nullptr) continue;
@@ -233,9 +313,14 @@ class BandKernel final : public Kernel {
     threads.For(
         (extent_ + rows_ - 1) / rows_, 1, [&](int64_t begin, int64_t end) {
           std::vector<char*> bases(kFirst + slots_.size());
+          char* const own = ThreadMemory(memory_bytes_);
           for (int64_t band = begin; band < end; ++band) {
             const int64_t row = band * rows_;
             for (size_t i = 0; i < slots_.size(); ++i) {
+              if (slots_[i].base == kOwn) {
+                bases[kFirst + i] = own;
+                continue;
+              }
               bases[kFirst + i] =
                   memory.bases[slots_[i].base] + row * slots_[i].step;
             }
@@ -252,6 +337,18 @@ class BandKernel final : public Kernel {
   // kernels have to expect this of their bases.
   static constexpr uint32_t kFirst = kFirstArgumentBase;
   static_assert(MayAlias(kFirst, kFirst + 1));
+  // Stands for the band's memory.
+  static constexpr uint32_t kOwn = std::numeric_limits<uint32_t>::max();
+  static constexpr int64_t kLine = 64;
+
+  // Memory of this thread, aligned to a cache line, kept between runs.
+  static char* ThreadMemory(int64_t bytes) {
+    static thread_local std::vector<char> memory;
+    const auto size = static_cast<size_t>(bytes + kLine);
+    if (memory.size() < size) memory = std::vector<char>(size);
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    return memory.data() + (kLine - address % kLine) % kLine;
+  }
 
   // A base pointer of the kernels: in row i, base `base` of the program plus
   // i * step bytes.
@@ -262,20 +359,29 @@ class BandKernel final : public Kernel {
 
   // Restricts an operand to a band of `rows` rows along dimension d, addressed
   // from a slot.
-  void Cut(Operand& o, size_t d, int64_t rows) {
-    const int64_t step = o.Stride(d) * o.view.item_size;
+  void Cut(Operand& o, size_t d, int64_t rows, const program::Access* access) {
+    Slot slot{o.view.base, o.Stride(d) * o.view.item_size};
+    const auto found =
+        access == nullptr ? kept_of_.end() : kept_of_.find(access->tensor);
+    if (found != kept_of_.end()) {
+      kept_[found->second].Redirect(o.view, o.dims[d]);
+      slot = {kOwn, 0};
+    }
     size_t i = 0;
     while (i < slots_.size() &&
-           (slots_[i].base != o.view.base || slots_[i].step != step)) {
+           (slots_[i].base != slot.base || slots_[i].step != slot.step)) {
       ++i;
     }
-    if (i == slots_.size()) slots_.push_back({o.view.base, step});
+    if (i == slots_.size()) slots_.push_back(slot);
     o.view.base = static_cast<uint32_t>(kFirst + i);
     if (o.dims[d] >= 0) o.view.shape[o.dims[d]] = rows;
   }
 
   const int64_t extent_, rows_;
   std::vector<Slot> slots_;
+  std::vector<KeptRows> kept_;
+  std::map<uint32_t, size_t> kept_of_;  // by tensor
+  int64_t memory_bytes_ = 0;            // of the rows that a band keeps
   std::vector<std::unique_ptr<Kernel>> whole_, rest_;
 };
 
@@ -321,8 +427,28 @@ std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
 }
 
 KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
+                        const std::vector<InnerRoot>& inner,
                         const Factories& factories) {
   auto kernel = std::make_unique<BandKernel>(bands.extent, bands.rows);
+  for (const InnerRoot& root : inner) {
+    std::vector<BandKernel::Use> uses;
+    const auto add = [&](const std::vector<Operand>& operands,
+                         const std::vector<program::Access>& accesses, size_t d,
+                         bool written) {
+      for (size_t k = 0; k < accesses.size(); ++k) {
+        if (std::count(root.tensors.begin(), root.tensors.end(),
+                       accesses[k].tensor) > 0) {
+          uses.push_back({operands[k], d, written});
+        }
+      }
+    };
+    for (size_t i = bands.begin; i < bands.end; ++i) {
+      const size_t d = bands.dims[i - bands.begin];
+      add(steps[i].operands, steps[i].step.operands, d, false);
+      add(steps[i].results, steps[i].step.results, d, true);
+    }
+    kernel->Keep(root, uses);
+  }
   for (size_t i = bands.begin; i < bands.end; ++i) {
     IPU_RETURN_IF_ERROR(
         kernel->Add(steps[i], bands.dims[i - bands.begin], factories));

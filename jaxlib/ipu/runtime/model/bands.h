@@ -10,6 +10,9 @@
 // Which rows are independent is a fact of each codelet (program/independent.h).
 // That no step writes what another one accesses for another row is checked
 // here, on the bytes that they access.
+//
+// What only these steps access is never written to its tensor: a band keeps its
+// rows in memory that the next band overwrites, so that they stay in the cache.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_BANDS_H_
@@ -38,9 +41,16 @@ struct Bands {
 std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
                              const std::vector<uint32_t>& storage);
 
+// A root in the arena that no step but those of some bands accesses.
+struct InnerRoot {
+  int64_t address, bytes;
+  std::vector<uint32_t> tensors;  // those that are views of it
+};
+
 // Makes one kernel that runs all steps of `bands`. Fails if a step's kernel
 // cannot be made for fewer rows.
 KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
+                        const std::vector<InnerRoot>& inner,
                         const Factories& factories);
 
 }  // namespace ipu::model

@@ -74,8 +74,8 @@ std::vector<float> Counted(size_t size) {
 
 // -x to the scratch, its rows' sums beside, and their differences.
 struct Centred {
-  const program::Execute negate = MapOf(Opcode::kNegate, 1), sum = SumOf(),
-                         subtract = MapOf(Opcode::kSub, 2);
+  program::Execute negate = MapOf(Opcode::kNegate, 1), sum = SumOf(),
+                   subtract = MapOf(Opcode::kSub, 2);
   static constexpr int64_t kSums = kRows * kColumns * 4;
   const std::vector<int64_t> shape = {kRows, kColumns};
   const std::vector<ComputeSet> steps = {
@@ -99,7 +99,7 @@ TEST(BandsTest, StepsOnRowsRunInBands) {
 
   std::vector<float> x = Counted(kRows * kColumns);
   for (const Factories* table : SupportedFactories()) {
-    const KernelOr kernel = MakeBandKernel(centred.steps, found[0], *table);
+    const KernelOr kernel = MakeBandKernel(centred.steps, found[0], {}, *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     std::vector<float> scratch(kRows * (kColumns + 1)), result(x.size(), -1);
     char* bases[] = {reinterpret_cast<char*>(scratch.data()),
@@ -113,6 +113,94 @@ TEST(BandsTest, StepsOnRowsRunInBands) {
       for (int64_t j = 0; j < kColumns; ++j) {
         ASSERT_EQ(result[i * kColumns + j], sum - row[j]);
       }
+    }
+  }
+}
+
+// What only the steps of bands access is not written to its tensor.
+TEST(BandsTest, BandsKeepTheirRows) {
+  Centred centred;
+  constexpr uint32_t kX = 0, kNegated = 1, kSum = 2, kY = 3;
+  centred.negate.operands = {{kX, {0, 1}}};
+  centred.negate.results = {{kNegated, {0, 1}}};
+  centred.sum.operands = {{kNegated, {0, 1}}};
+  centred.sum.results = {{kSum, {0, -1}}};
+  centred.subtract.operands = {{kNegated, {0, 1}}, {kSum, {0, -1}}};
+  centred.subtract.results = {{kY, {0, 1}}};
+  const std::vector<Bands> found = FindBands(centred.steps, kStorage);
+  ASSERT_EQ(found.size(), 1u);
+  const std::vector<InnerRoot> inner = {
+      {0, Centred::kSums, {kNegated, kNegated, kNegated}},
+      {Centred::kSums, kRows * 4, {kSum, kSum}}};
+  std::vector<float> x = Counted(kRows * kColumns);
+  for (const Factories* table : SupportedFactories()) {
+    const KernelOr kernel =
+        MakeBandKernel(centred.steps, found[0], inner, *table);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    const std::vector<float> before(kRows * (kColumns + 1), 5);
+    std::vector<float> scratch = before, result(x.size(), -1);
+    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                     reinterpret_cast<char*>(x.data()),
+                     reinterpret_cast<char*>(result.data())};
+    ThreadPool threads(2);
+    (*kernel)->Run(Memory{bases}, threads);
+    EXPECT_EQ(scratch, before);
+    for (int64_t i = 0; i < kRows; ++i) {
+      const float* const row = x.data() + i * kColumns;
+      const float sum = std::accumulate(row, row + kColumns, 0.f);  // exact
+      for (int64_t j = 0; j < kColumns; ++j) {
+        ASSERT_EQ(result[i * kColumns + j], sum - row[j]);
+      }
+    }
+  }
+}
+
+// Both planes of a tensor have rows; the second step reads them exchanged, and
+// what it reads first is older than the bands.
+TEST(BandsTest, BandsKeepRowsOfPlanes) {
+  constexpr int64_t kPlane = kRows * kColumns;
+  const auto planes = [&](uint32_t base, bool exchanged, int64_t offset = 0) {
+    Operand o = Strided(base, DType::kF32, {2, kRows, kColumns},
+                        {exchanged ? -kPlane : kPlane, kColumns, 1});
+    o.view.offset = (exchanged ? kPlane * 4 : 0) + offset;
+    return o;
+  };
+  program::Execute negate = MapOf(Opcode::kNegate, 1);
+  program::Execute subtract = MapOf(Opcode::kSub, 2);
+  constexpr uint32_t kX = 0, kNegated = 1, kExchanged = 2, kOlder = 3, kY = 4;
+  const std::vector<int32_t> dims = {0, 1, 2};
+  negate.operands = {{kX, dims}};
+  negate.results = {{kNegated, dims}};
+  subtract.operands = {{kExchanged, dims}, {kOlder, dims}};
+  subtract.results = {{kY, dims}};
+  const std::vector<int64_t> shape = {2, kRows, kColumns};
+  const std::vector<ComputeSet> steps = {
+      {negate, shape, {planes(kArgument, false)}, {planes(kScratch, false)}},
+      {subtract,
+       shape,
+       {planes(kScratch, true), planes(kScratch, false, 2 * kPlane * 4)},
+       {planes(kResult, false)}}};
+  const std::vector<Bands> found = FindBands(steps, kStorage);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].dims, (std::vector<size_t>{1, 1}));
+  const std::vector<InnerRoot> inner = {
+      {0, 2 * kPlane * 4, {kNegated, kExchanged}},
+      {2 * kPlane * 4, 2 * kPlane * 4, {kOlder}}};
+  std::vector<float> x = Counted(2 * kPlane);
+  for (const Factories* table : SupportedFactories()) {
+    const KernelOr kernel = MakeBandKernel(steps, found[0], inner, *table);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    const std::vector<float> before(4 * kPlane, 5);
+    std::vector<float> scratch = before, result(x.size(), -1);
+    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                     reinterpret_cast<char*>(x.data()),
+                     reinterpret_cast<char*>(result.data())};
+    ThreadPool threads(2);
+    (*kernel)->Run(Memory{bases}, threads);
+    EXPECT_EQ(scratch, before);
+    for (int64_t i = 0; i < kPlane; ++i) {
+      ASSERT_EQ(result[i], -x[kPlane + i] - 5) << i;
+      ASSERT_EQ(result[kPlane + i], -x[i] - 5) << i;
     }
   }
 }
@@ -133,7 +221,7 @@ TEST(BandsTest, RunningTotalsRunInBandsOfRows) {
   EXPECT_EQ(found[0].dims, (std::vector<size_t>{0, 0}));
   std::vector<float> x = Counted(kRows * kColumns);
   for (const Factories* table : SupportedFactories()) {
-    const KernelOr kernel = MakeBandKernel(steps, found[0], *table);
+    const KernelOr kernel = MakeBandKernel(steps, found[0], {}, *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     std::vector<float> scratch(kRows * (kColumns + 1), 3), result(x.size(), -1);
     char* bases[] = {reinterpret_cast<char*>(scratch.data()),
@@ -166,7 +254,7 @@ TEST(BandsTest, ProgramsMayBeInvalid) {
     }
     const std::vector<Bands> found = FindBands(steps, kStorage);
     ASSERT_EQ(found.size(), 1u);
-    EXPECT_FALSE(MakeBandKernel(steps, found[0], avx2::Table()).ok());
+    EXPECT_FALSE(MakeBandKernel(steps, found[0], {}, avx2::Table()).ok());
   }
   // Of a step without iterations, views may have any strides.
   Operand wild = Matrix(kArgument);

@@ -75,6 +75,8 @@ struct ComputeSet {
   std::vector<int64_t> shape;  // the iteration space
   std::vector<Operand> operands;
   std::vector<Operand> results;
+  // Gather and Scatter add this to negative indices first (redirects.h).
+  int64_t index_wrap = 0;
 };
 
 // Records the steps of kernels that work on single elements; each instruction

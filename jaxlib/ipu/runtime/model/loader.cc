@@ -10,6 +10,8 @@
 #include "jaxlib/ipu/runtime/model/bands.h"
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
+#include "jaxlib/ipu/runtime/model/redirects.h"
+#include "jaxlib/ipu/runtime/model/root_accesses.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -56,6 +58,8 @@ class Loader {
         factories_(factories),
         counts_offset_(AlignUp(program.arena_bytes)),
         scratch_offset_(counts_offset_ + kMostCounts * kCountBytes),
+        accesses_(program),
+        redirects_(FindRedirects(program, accesses_)),
         executable_(std::make_unique<Executable>()) {
     storage_.resize(kFirstArgumentBase + p_.arguments.size() +
                     p_.results.size());
@@ -100,8 +104,11 @@ class Loader {
 
   Status AddStep(const program::Execute& s, Block& block) {
     Add(block.cost, CountersOf(s.cost));
+    if (redirects_.skipped.count(&s) > 0) return Status();
     ComputeSet set{s, s.shape, {}, {}};
     for (const program::Access& a : s.operands) {
+      const auto wrap = redirects_.wraps.find(p_.tensors[a.tensor].root);
+      if (wrap != redirects_.wraps.end()) set.index_wrap = wrap->second;
       set.operands.push_back({ViewOf(a.tensor), a.dims});
     }
     for (const program::Access& a : s.results) {
@@ -125,7 +132,8 @@ class Loader {
     };
     size_t done = 0;
     for (const Bands& bands : FindBands(sets, storage_)) {
-      KernelOr kernel = MakeBandKernel(sets, bands, factories_);
+      KernelOr kernel = MakeBandKernel(
+          sets, bands, accesses_.InnerRoots(sets, bands), factories_);
       // The sets' own kernels run, or say what is wrong.
       if (!kernel.ok()) continue;
       IPU_RETURN_IF_ERROR(add(done, bands.begin));
@@ -420,7 +428,10 @@ class Loader {
   // A view of the start of a tensor's root, without shape and strides.
   View StorageOf(uint32_t tensor) const {
     const program::Tensor& t = p_.tensors[tensor];
-    const program::Tensor& root = p_.tensors[t.root];
+    const auto place = redirects_.places.find(t.root);
+    const bool elsewhere = place != redirects_.places.end();
+    const program::Tensor& root =
+        p_.tensors[elsewhere ? place->second.root : t.root];
     View view;
     view.dtype = t.dtype;
     view.item_size = ItemSize(t.dtype);
@@ -441,6 +452,7 @@ class Loader {
         view.base = ResultBase(root.address);
         break;
     }
+    if (elsewhere) view.offset += place->second.offset * view.item_size;
     return view;
   }
 
@@ -482,6 +494,8 @@ class Loader {
   const int64_t scratch_offset_;
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies
+  const RootAccesses accesses_;
+  const Redirects redirects_;
   std::unique_ptr<Executable> executable_;
 };
 

@@ -121,6 +121,18 @@ TEST(Copy, NothingToDo) {
   }
 }
 
+TEST(Copy, Pairs) {
+  for (uint32_t item : {1, 2, 4, 8}) {
+    for (int64_t n = 1; n <= 130; ++n) {
+      Check(Plan(item, {2, n}, {n, 1}, {1, 2}));
+      Check(Plan(item, {2, n}, {n + 3, 1}, {1, 2}));
+      Check(Plan(item, {2, n}, {1, 2}, {n, 1}));
+      Check(Plan(item, {3, n, 2}, {n + 1, 1, 3 * n + 3}, {2 * n, 2, 1}));
+      Check(Plan(item, {2, 3, n}, {1, 2 * n, 2}, {3 * n, n, 1}));
+    }
+  }
+}
+
 TEST(Copy, LargeOnesOnSeveralThreads) {
   for (uint32_t item : {1, 2, 4, 8}) {
     Check(Plan(item, {300000}, {1}, {1}));

@@ -47,6 +47,15 @@ struct Vector {
   static Type High(Type a, Type b, std::index_sequence<kI...>) {
     return __builtin_shufflevector(a, b, (kN / 2 + kI / 2 + kI % 2 * kN)...);
   }
+  // The items at even or at odd places of a, then of b.
+  template <size_t... kI>
+  static Type Even(Type a, Type b, std::index_sequence<kI...>) {
+    return __builtin_shufflevector(a, b, (2 * kI)...);
+  }
+  template <size_t... kI>
+  static Type Odd(Type a, Type b, std::index_sequence<kI...>) {
+    return __builtin_shufflevector(a, b, (2 * kI + 1)...);
+  }
 };
 
 // Transposes one square tile of N x N items. Interleaving row i with row
@@ -156,6 +165,8 @@ class Parts {
         }
       }
     } else {
+      if (columns == 2 && destination_step_ == 2 * kItem) return Join(rows);
+      if (rows == 2 && source_step_ == 2 * kItem) return Separate(columns);
       const int64_t it = rows / kSide * kSide;
       const int64_t jt = columns / kSide * kSide;
       const bool aligned =
@@ -183,6 +194,40 @@ class Parts {
   static constexpr int64_t kSide = kLine / kItem;
   static constexpr int64_t kSquare = 256;
   static constexpr int64_t kCrowded = 2048;  // bytes
+
+  // Joins two rows of `count` items to one of pairs.
+  void Join(int64_t count) const {
+    constexpr int kN = kWidest / kItem;
+    using Vec = Vector<Item, kN>;
+    constexpr auto kAll = std::make_index_sequence<kN>();
+    int64_t i = 0;
+    for (; i + kN <= count; i += kN) {
+      typename Vec::Type a, b;
+      std::memcpy(&a, From(i, 0), kWidest);
+      std::memcpy(&b, From(i, 1), kWidest);
+      const auto low = Vec::Low(a, b, kAll), high = Vec::High(a, b, kAll);
+      std::memcpy(To(i, 0), &low, kWidest);
+      std::memcpy(To(i, 0) + kWidest, &high, kWidest);
+    }
+    Items(i, count, 0, 2);
+  }
+
+  // Separates a row of `count` pairs into two rows.
+  void Separate(int64_t count) const {
+    constexpr int kN = kWidest / kItem;
+    using Vec = Vector<Item, kN>;
+    constexpr auto kAll = std::make_index_sequence<kN>();
+    int64_t j = 0;
+    for (; j + kN <= count; j += kN) {
+      typename Vec::Type a, b;
+      std::memcpy(&a, From(0, j), kWidest);
+      std::memcpy(&b, From(0, j) + kWidest, kWidest);
+      const auto even = Vec::Even(a, b, kAll), odd = Vec::Odd(a, b, kAll);
+      std::memcpy(To(0, j), &even, kWidest);
+      std::memcpy(To(1, j), &odd, kWidest);
+    }
+    Items(0, 2, j, count);
+  }
 
   // Processes whole cache lines, in squares small enough for the pages of both
   // sides to stay in the TLB.

@@ -55,7 +55,11 @@ void Tile(const TileArgs<T>& args) {
   const T* a = args.a;
   const T* b = args.b;
   T* const c = args.c;
-  for (int r = 0; r < kRows; ++r) __builtin_prefetch(c + r * args.c_row, 1);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      __builtin_prefetch(c + r * args.c_row + v * kLanes<T>, 1);
+    }
+  }
 
   Vector<T> sums[kRows][kVectors] = {};
   for (int64_t k = args.k; k > 0; --k) {

@@ -194,10 +194,11 @@ class ArgFold {
         OfferAll(best, where, kN, input.first, totals + r);
       }
     }
+    const int64_t ahead = Values::Ahead(input.step, n);
     for (; r < input.rows; ++r, row += input.step) {
       for (int64_t i = 0; i < n; i += Values::kRun) {
         const int64_t size = std::min(Values::kRun, n - i);
-        const T best = Values::FoldLanes(Values::FoldRun(row + i, size));
+        const T best = Values::FoldLanes(Values::FoldRun(row + i, size, ahead));
         // Search only a block that improves the total.
         if (!Wins({best, input.first + i}, totals[r])) continue;
         Offer({best, input.first + i + Find(row + i, size, best)}, totals[r]);

@@ -47,8 +47,19 @@ class MonoidFold {
   static T Apply(T a, T b) { return Op::template Apply<T>(a, b); }
   static V Apply(V a, V b) { return Op::template Apply<T>(a, b); }
 
-  // Folds `n` elements into the lanes of one vector.
-  static V FoldRun(const Item* p, int64_t n) {
+  // How far from an element the one is that is needed some microseconds later,
+  // in elements: processors fetch pages that they have not seen too late.
+  // Measured, of distances from 512 bytes to 8 KiB: maxima of rows of 8 KiB
+  // took 0.30 ms instead of 0.54 for 16 MiB that were in no cache, and the same
+  // if they were in the third-level one.
+  static int64_t Ahead(int64_t step, int64_t columns) {
+    constexpr int64_t kFar = 8192 / sizeof(Item);
+    if (columns == 0 || columns >= kFar) return kFar;
+    return (kFar + columns - 1) / columns * step;
+  }
+
+  // Folds `n` elements into the lanes of one vector. `ahead`: see Ahead.
+  static V FoldRun(const Item* p, int64_t n, int64_t ahead) {
     const V identity = Broadcast<T>(Op::template kIdentity<T>);
     if (n <= kN) return Source::Some(p, Mask<T>(n), n, identity);
     constexpr int kChains = 8;
@@ -58,6 +69,7 @@ class MonoidFold {
       V chains[kChains];
       for (int c = 0; c < kChains; ++c) chains[c] = Source::Whole(p + c * kN);
       for (i = kChains * kN; i + kChains * kN <= n; i += kChains * kN) {
+        Prefetch(p + i + ahead);
 #pragma GCC unroll 8
         for (int c = 0; c < kChains; ++c) {
           chains[c] = Apply(chains[c], Source::Whole(p + i + c * kN));
@@ -78,10 +90,20 @@ class MonoidFold {
     return folded;
   }
 
+  // Prefetches the elements of one round of FoldRun.
+  static void Prefetch(const Item* p) {
+    constexpr int64_t kBytes = 8 * kN * sizeof(Item);
+#pragma GCC unroll 8
+    for (int64_t at = 0; at < kBytes; at += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(p) + at);
+    }
+  }
+
   // The same for as many rows as a vector has lanes, each into a vector.
   static void FoldEach(const Item* row, int64_t step, int64_t n, V* rows) {
     if (n > kN) {
-      for (int i = 0; i < kN; ++i) rows[i] = FoldRun(row + i * step, n);
+      const int64_t ahead = Ahead(step, n);
+      for (int i = 0; i < kN; ++i) rows[i] = FoldRun(row + i * step, n, ahead);
       return;
     }
     const V identity = Broadcast<T>(Op::template kIdentity<T>);
@@ -253,10 +275,11 @@ class MonoidFold {
         Add(folded, kN, totals + r);
       }
     }
+    const int64_t ahead = Ahead(input.step, input.columns);
     for (; r < input.rows; ++r, row += input.step) {
       for (int64_t i = 0; i < input.columns; i += kRun) {
-        const T folded =
-            FoldLanes(FoldRun(row + i, std::min(kRun, input.columns - i)));
+        const T folded = FoldLanes(
+            FoldRun(row + i, std::min(kRun, input.columns - i), ahead));
         Add(&folded, 1, totals + r);
       }
     }

@@ -15,6 +15,34 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+// Interleaves the halves of a and b that begin at lane kFrom.
+template <int kFrom, typename V, int... kI>
+[[gnu::always_inline]] inline V InterleaveHalves(
+    V a, V b, std::integer_sequence<int, kI...>) {
+  constexpr int kN = sizeof...(kI);
+  return __builtin_shufflevector(a, b, (kFrom + kI / 2 + kI % 2 * kN)...);
+}
+
+// Lane i of vector k <- lane k of vector i. Each round interleaves the first
+// half of the vectors with the second.
+template <typename T>
+[[gnu::always_inline]] inline void TransposeLanes(Vector<T>* rows) {
+  constexpr int kN = kLanes<T>;
+  constexpr auto kAll = std::make_integer_sequence<int, kN>();
+#pragma GCC unroll 4
+  for (int round = 1; round < kN; round *= 2) {
+    Vector<T> next[kN];
+#pragma GCC unroll 8
+    for (int i = 0; i < kN / 2; ++i) {
+      next[2 * i] = InterleaveHalves<0>(rows[i], rows[i + kN / 2], kAll);
+      next[2 * i + 1] =
+          InterleaveHalves<kN / 2>(rows[i], rows[i + kN / 2], kAll);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) rows[i] = next[i];
+  }
+}
+
 #ifdef __AVX2__
 
 // The side of a square block: rows of one 32-byte vector each.
@@ -62,6 +90,37 @@ template <typename T>
       _mm256_storeu_pd((double*)(to + i * step), r[i]);
     }
   }
+}
+
+#endif
+
+#if IPU_AVX512
+
+// A square block of whole vectors, of which the first `rows` rows exist. Rows
+// that are a large power of two bytes apart compete for one set of the
+// first-level cache, so each line should be loaded only once. Measured:
+// products of 512 x 512 and of 1024 x 1024 took 0.93 and 0.94 of the time,
+// packed by these blocks instead of smaller ones.
+template <typename T>
+[[gnu::always_inline]] inline void TransposeVectors(const T* from,
+                                                    int64_t from_row,
+                                                    int64_t rows, T* to,
+                                                    int64_t step) {
+  constexpr int kN = kLanes<T>;
+  Vector<T> v[kN];
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kN; ++i) {
+    v[i] = Load<Vector<T>>(from + std::min(i, rows - 1) * from_row);
+  }
+  TransposeLanes<T>(v);
+  if (rows >= kN) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) Store(to + i * step, v[i]);
+    return;
+  }
+  const Mask<T> mask(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < kN; ++i) mask.Store(to + i * step, v[i]);
 }
 
 #endif
@@ -119,6 +178,21 @@ void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
     return;
   }
   int64_t i = 0;
+#if IPU_AVX512
+  // The last of several blocks overlaps the one before.
+  constexpr int64_t kN = kLanes<T>;
+  if (rows > kSide<T> && k >= kN) {
+    for (; i < k; i += kN) {
+      i = std::min(i, k - kN);
+      for (int64_t r = 0; r < rows; r += kN) {
+        const int64_t first = rows < kN ? 0 : std::min(r, rows - kN);
+        TransposeVectors(from + first * from_row + i, from_row, rows - first,
+                         to + i * step + first, step);
+      }
+    }
+    return;
+  }
+#endif
 #ifdef __AVX2__
   // The excess rows of a block are written where the next step's first rows go,
   // and overwritten later. The last of several blocks overlaps the one before.
@@ -134,34 +208,6 @@ void TransposeRun(const T* from, int64_t from_row, int64_t rows, int64_t k,
   for (; i < k; ++i) {
     for (int64_t r = 0; r < rows; ++r)
       to[i * step + r] = from[r * from_row + i];
-  }
-}
-
-// Interleaves the halves of a and b that begin at lane kFrom.
-template <int kFrom, typename V, int... kI>
-[[gnu::always_inline]] inline V InterleaveHalves(
-    V a, V b, std::integer_sequence<int, kI...>) {
-  constexpr int kN = sizeof...(kI);
-  return __builtin_shufflevector(a, b, (kFrom + kI / 2 + kI % 2 * kN)...);
-}
-
-// Lane i of vector k <- lane k of vector i. Each round interleaves the first
-// half of the vectors with the second.
-template <typename T>
-[[gnu::always_inline]] inline void TransposeLanes(Vector<T>* rows) {
-  constexpr int kN = kLanes<T>;
-  constexpr auto kAll = std::make_integer_sequence<int, kN>();
-#pragma GCC unroll 4
-  for (int round = 1; round < kN; round *= 2) {
-    Vector<T> next[kN];
-#pragma GCC unroll 8
-    for (int i = 0; i < kN / 2; ++i) {
-      next[2 * i] = InterleaveHalves<0>(rows[i], rows[i + kN / 2], kAll);
-      next[2 * i + 1] =
-          InterleaveHalves<kN / 2>(rows[i], rows[i + kN / 2], kAll);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kN; ++i) rows[i] = next[i];
   }
 }
 

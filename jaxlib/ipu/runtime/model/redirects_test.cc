@@ -1,0 +1,180 @@
+// Roots that are stored elsewhere: which are, and that programs compute the
+// same.
+
+#include "jaxlib/ipu/runtime/model/redirects.h"
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "jaxlib/ipu/codelets/map_test_util.h"
+#include "jaxlib/ipu/runtime/engine/engine.h"
+#include "jaxlib/ipu/runtime/program/build_for_tests.h"
+#include "jaxlib/ipu/runtime/program/encode_for_tests.h"
+
+namespace ipu::model {
+namespace {
+
+using program::Execute;
+using program::Step;
+using program::Switch;
+
+constexpr int64_t kTable = 5, kCount = 6, kHalf = kCount / 2;
+
+// x < 0 ? x + n : x
+program::Map WrapBy(int32_t n, Opcode compare = Opcode::kLt) {
+  Builder b;
+  const uint16_t x = b.Load<int32_t>(0), zero = b.Constant<int32_t>(0);
+  const uint16_t less = b.Add(compare, RegisterType::kI32, {x, zero});
+  const uint16_t by = b.Constant<int32_t>(n);
+  const uint16_t sum = b.Add(Opcode::kAdd, RegisterType::kI32, {x, by});
+  b.map.outputs = {b.Add(Opcode::kSelect, RegisterType::kI32, {less, sum, x})};
+  return b.map;
+}
+
+Step Set(program::Fields fields, std::vector<int64_t> shape,
+         std::vector<program::Access> operands,
+         std::vector<program::Access> results) {
+  Execute e;
+  e.fields = std::move(fields);
+  e.shape = std::move(shape);
+  e.operands = std::move(operands);
+  e.results = std::move(results);
+  e.cost = program::Builder::cost;
+  return {e};
+}
+
+// result = table[x], in two parts.
+struct Lookup {
+  explicit Lookup(DType dtype = DType::kI32,
+                  const program::Map& map = WrapBy(5))
+      : table(b.Argument(DType::kF32, {kTable})),
+        x(b.Argument(dtype, {kCount})),
+        y(b.Temporary(dtype, {kCount})),
+        result(b.Result(DType::kF32, {kCount})) {
+    b.program.steps.push_back(Set({map}, {kCount}, {{x, {0}}}, {{y, {0}}}));
+    for (const int64_t begin : {int64_t{0}, kHalf}) {
+      const uint32_t indices = b.Placed(y, {kHalf, 1}, begin, {1, 0});
+      parts.push_back(b.Temporary(DType::kF32, {kHalf}));
+      program::Gather gather{1, {0}, {1}, {-1}, {-1}};
+      b.program.steps.push_back(Set({gather}, {kHalf},
+                                    {{table, {-1}}, {indices, {0}}},
+                                    {{parts.back(), {0}}}));
+      b.program.steps.push_back(program::Builder::CopyOf(
+          {{parts.back(), 0, {1}, result, begin, {1}, {kHalf}}}));
+    }
+  }
+
+  Redirects Find() const {
+    return FindRedirects(b.program, RootAccesses(b.program));
+  }
+
+  std::vector<float> Run() const {
+    static Engine* engine = MakeModelEngine(2).release();
+    auto loaded = engine->Load(
+        AlignedBytes::Copy(program::Encode(b.program, b.constants)));
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    const std::vector<float> values = {0, 10, 20, 30, 40};
+    const std::vector<int32_t> indices = {-1, 3, -5, 0, -9, 7};
+    std::vector<float> found(kCount, -1), more(kCount, -1);
+    void* outs[] = {found.data(), more.data()};
+    std::vector<void*> results(outs, outs + b.program.results.size());
+    EXPECT_TRUE((*loaded)
+                    ->Run({{values.data(), indices.data()}}, results, nullptr)
+                    .ok());
+    return found;
+  }
+
+  program::Builder b;
+  uint32_t table, x, y, result;
+  std::vector<uint32_t> parts;
+};
+
+const std::vector<float> kExpected = {40, 30, 0, 0, 0, 40};
+
+TEST(Redirects, IndicesAndPartsStayWhereTheyAre) {
+  const Lookup lookup;
+  const Redirects found = lookup.Find();
+  EXPECT_EQ(found.skipped.size(), 1u);
+  EXPECT_EQ(found.wraps.at(lookup.y), 5);
+  EXPECT_EQ(found.places.at(lookup.y).root, lookup.x);
+  EXPECT_EQ(found.places.at(lookup.parts[0]).root, lookup.result);
+  EXPECT_EQ(found.places.at(lookup.parts[1]).offset, kHalf);
+  EXPECT_EQ(lookup.Run(), kExpected);
+}
+
+TEST(Redirects, OtherMapsOfIndicesRun) {
+  for (const auto& map : {WrapBy(5, Opcode::kLe), WrapBy(5, Opcode::kGt)}) {
+    EXPECT_TRUE(Lookup(DType::kI32, map).Find().skipped.empty());
+  }
+  EXPECT_TRUE(Lookup(DType::kI8).Find().skipped.empty());
+  EXPECT_TRUE(Lookup(DType::kU32).Find().skipped.empty());
+}
+
+TEST(Redirects, IndicesThatAreUsedOtherwiseAreComputed) {
+  const std::vector<std::function<void(Lookup&)>> changes = {
+      [](Lookup& l) {  // a result
+        const uint32_t more = l.b.Result(DType::kI32, {kCount});
+        l.b.program.steps.push_back(
+            program::Builder::CopyOf({l.b.Whole(l.y, more)}));
+      },
+      [](Lookup& l) {  // a map's operand
+        const uint32_t more = l.b.Result(DType::kI32, {kCount});
+        l.b.program.steps.push_back(
+            Set({WrapBy(1)}, {kCount}, {{l.y, {0}}}, {{more, {0}}}));
+      },
+      [](Lookup& l) {  // their argument is overwritten
+        const uint32_t more = l.b.Result(DType::kI32, {kCount});
+        l.b.program.aliases = {{1, 1}};
+        l.b.program.steps.push_back(
+            program::Builder::CopyOf({l.b.Whole(l.x, more)}));
+      },
+  };
+  for (const auto& change : changes) {
+    Lookup lookup;
+    change(lookup);
+    EXPECT_TRUE(lookup.Find().skipped.empty());
+    EXPECT_EQ(lookup.Run(), kExpected);
+  }
+}
+
+TEST(Redirects, PartsThatAreUsedOtherwiseAreCopied) {
+  const auto redirects = [](const std::function<void(Lookup&)>& change) {
+    Lookup lookup;
+    change(lookup);
+    const Redirects found = lookup.Find();
+    return found.places.count(lookup.parts[0]) +
+           found.places.count(lookup.parts[1]);
+  };
+  EXPECT_EQ(redirects([](Lookup&) {}), 2u);
+  // One is written again after it was copied.
+  EXPECT_EQ(redirects([](Lookup& l) {
+              l.b.program.steps.push_back(l.b.program.steps[1]);
+            }),
+            1u);
+  // The result is read, overwritten, or takes an argument's place.
+  EXPECT_EQ(redirects([](Lookup& l) {
+              const uint32_t more = l.b.Result(DType::kF32, {kCount});
+              l.b.program.steps.push_back(
+                  program::Builder::CopyOf({l.b.Whole(l.result, more)}));
+            }),
+            0u);
+  EXPECT_EQ(redirects([](Lookup& l) {
+              l.b.program.steps.push_back(l.b.program.steps.back());
+            }),
+            0u);
+  EXPECT_EQ(redirects([](Lookup& l) { l.b.program.aliases = {{0, 0}}; }), 0u);
+  // Copies that a run may leave out.
+  EXPECT_EQ(redirects([](Lookup& l) {
+              const uint32_t flag =
+                  l.b.Constant<uint8_t>(DType::kBool, {}, {1});
+              program::Step copy = l.b.program.steps.back();
+              l.b.program.steps.back() = {
+                  Switch{flag, {{{copy}}, {{}}}, program::Builder::cost, 0}};
+            }),
+            1u);
+}
+
+}  // namespace
+}  // namespace ipu::model
