@@ -48,8 +48,11 @@ T ElementAt(const char* from) {
 // Copies a row.
 template <typename T>
 struct SetRow {
-  void One(const char* from, char* to) const {
-    std::memcpy(to, from, sizeof(T));
+  void One(const char* from, char* to) const { Some<1>(from, to); }
+  // kCount elements next to each other.
+  template <int64_t kCount>
+  void Some(const char* from, char* to) const {
+    std::memcpy(to, from, kCount * sizeof(T));
   }
   void operator()(const Dim& row, const char* from, char* to) const {
     if (row.source == sizeof(T) && row.destination == sizeof(T)) {
@@ -65,11 +68,23 @@ struct SetRow {
 // Combines a row by a monoid, element by element, in type V.
 template <typename T, typename V, typename Op>
 struct CombineRow {
-  void One(const char* from, char* to) const {
-    const V old = static_cast<V>(ElementAt<T>(to));
-    const T value(
-        Op::template Apply<V>(old, static_cast<V>(ElementAt<T>(from))));
-    std::memcpy(to, &value, sizeof value);
+  void One(const char* from, char* to) const { Some<1>(from, to); }
+  // kCount elements next to each other.
+  template <int64_t kCount>
+  void Some(const char* from, char* to) const {
+    constexpr int64_t kItem = sizeof(T);
+    V found[kCount];
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kCount; ++i) {
+      found[i] =
+          Op::template Apply<V>(static_cast<V>(ElementAt<T>(to + i * kItem)),
+                                static_cast<V>(ElementAt<T>(from + i * kItem)));
+    }
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kCount; ++i) {
+      const T value(found[i]);
+      std::memcpy(to + i * kItem, &value, kItem);
+    }
   }
   void operator()(const Dim& row, const char* __restrict from,
                   char* __restrict to) const {
@@ -137,6 +152,7 @@ class RowsUpdate : public WindowUpdate {
  public:
   RowsUpdate(const Windows& windows, int64_t item_size, MakeRow make_row)
       : WindowUpdate(windows, item_size),
+        item_size_(item_size),
         make_row_(std::move(make_row)),
         most_ahead_(Reach(windows) <= kNear ? 0 : kMostAhead) {}
 
@@ -154,6 +170,12 @@ class RowsUpdate : public WindowUpdate {
     const int64_t bytes = std::min<int64_t>(
         dims[outer].extent * std::abs(dims[outer].destination), most_ahead_);
     const auto for_each = [&](const auto& update) {
+      if (bytes == 0) {
+        for (int64_t i = 0; i < count; ++i) {
+          update(updates + places[i].other, result + places[i].tensor);
+        }
+        return;
+      }
       for (int64_t i = 0; i < count; ++i) {
         const char* const soon =
             result + places[std::min(i + kAhead, count - 1)].tensor;
@@ -165,6 +187,9 @@ class RowsUpdate : public WindowUpdate {
     };
     if (outer == 0 && dims[0].extent == 1) {
       for_each([&](const char* from, char* to) { row.One(from, to); });
+    } else if (outer == 0 && dims[0].source == item_size_ &&
+               dims[0].destination == item_size_ &&
+               WithFew(row, dims[0].extent, for_each)) {
     } else if (outer == 0) {
       for_each([&](const char* from, char* to) { row(dims[0], from, to); });
     } else {
@@ -199,6 +224,34 @@ class RowsUpdate : public WindowUpdate {
   }
 
  private:
+  // Calls for_each with the update of so many elements next to each other, if
+  // it is one of those numbers that are frequent as numbers of coordinates or
+  // channels, and `row` has such an update.
+  template <typename Row, typename ForEach>
+  static bool WithFew(Row& row, int64_t extent, const ForEach& for_each) {
+    if constexpr (requires { row.template Some<2>(nullptr, nullptr); }) {
+      const auto some = [&]<int64_t kCount>() {
+        for_each([&](const char* from, char* to) {
+          row.template Some<kCount>(from, to);
+        });
+        return true;
+      };
+      switch (extent) {
+        case 2:
+          return some.template operator()<2>();
+        case 3:
+          return some.template operator()<3>();
+        case 4:
+          return some.template operator()<4>();
+        case 8:
+          return some.template operator()<8>();
+        case 16:
+          return some.template operator()<16>();
+      }
+    }
+    return false;
+  }
+
   // The bytes spanned by the starts of all possible windows. A double, because
   // the limits of windows that do not fit may be any negative numbers.
   static double Reach(const Windows& windows) {
@@ -212,6 +265,7 @@ class RowsUpdate : public WindowUpdate {
     return reach;
   }
 
+  const int64_t item_size_;
   const MakeRow make_row_;
   const int64_t most_ahead_;  // bytes
 };

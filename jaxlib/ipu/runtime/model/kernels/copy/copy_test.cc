@@ -163,6 +163,14 @@ TEST(Copy, RepeatedItems) {
   }
 }
 
+TEST(Copy, RepeatedRows) {
+  for (int64_t row : {3, 5, 33, 200}) {
+    for (int64_t count : {2, 3, 16, 17}) {
+      Check(Plan(4, {9, count, row}, {row, 0, 1}, {count * row, row, 1}));
+    }
+  }
+}
+
 TEST(Copy, RandomViews) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return int64_t(random() % n); };

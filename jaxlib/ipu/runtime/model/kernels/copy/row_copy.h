@@ -32,6 +32,21 @@ struct CopyByEnds {
   }
 };
 
+// Copies more than kBytes in blocks of kBytes, of which the last one may
+// overlap the one before.
+template <int64_t kBytes>
+struct CopyBlocks {
+  int64_t bytes;
+
+  void operator()(const char* source, char* destination) const {
+    const int64_t last = bytes - kBytes;
+    for (int64_t i = 0; i < last; i += kBytes) {
+      std::memcpy(destination + i, source + i, kBytes);
+    }
+    std::memcpy(destination + last, source + last, kBytes);
+  }
+};
+
 struct CopyBytes {
   int64_t bytes;
 
@@ -64,6 +79,9 @@ void WithRowCopy(int64_t bytes, const F& f) {
   if (bytes <= 64) return f(CopyByEnds<32>{bytes});
 #ifdef __AVX512F__
   if (bytes <= 128) return f(CopyByEnds<64>{bytes});
+  if (bytes <= 512) return f(CopyBlocks<64>{bytes});
+#else
+  if (bytes <= 256) return f(CopyBlocks<32>{bytes});
 #endif
   return f(CopyBytes{bytes});
 }

@@ -252,6 +252,15 @@ void StridedCopy::RunPlane(const Dim& outer, const Dim& inner,
           RepeatShort<T>(outer, inner.extent, source, destination);
         });
       }
+      if (inner.extent <= kShortRepeat) {
+        return WithRowCopy(block_, [&](auto copy_row) {
+          CopyRows(outer, source, destination, [&](const char* from, char* to) {
+            for (int64_t i = 0; i < inner.extent; ++i) {
+              copy_row(from, to + i * block_);
+            }
+          });
+        });
+      }
       return CopyRows(outer, source, destination,
                       [&](const char* from, char* to) {
                         Repeat(from, block_, inner.extent, to);
