@@ -76,12 +76,12 @@ class State:
   decomposed: bool = False  # whether any operation was
   hoists: bool = True  # whether products may leave loops
   hoisted: bool = False  # whether any did
+  shares: bool = True  # whether repeated operations may become functions
   builder: Builder | None = None
   tiles: TileProgram | None = None
   memory: memory.MemoryPlan | None = None
   program: schema.Program | None = None
   pieces: Sequence[bytes | memoryview] = ()
-  shares: bool = True  # whether repeated operations may become functions
   folders: dict[Path, Path] = dataclasses.field(default_factory=dict)
 
   @property

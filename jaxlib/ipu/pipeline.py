@@ -128,21 +128,29 @@ def _import(state: State, options: Options) -> None:
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.run(state.module)
-  module = state.module
-  if state.shares and module.dtypes.isdisjoint({*NARROW, *COMPLEX}):
-    if Strings(state.code).mentions(b"optimization_barrier"):
-      # What rematerialisation computes again is computed once.
-      simplify.simplify(module.graph)
-    least = fitting.much_code(options) / _MOST_BYTES
-    share_repeats.share_repeats(module, least)
-    recompute_operands.recompute_operands(module)
-  _each(module, simplify.simplify)
+  if state.shares:
+    _share(state.module, state, options)
+  _each(state.module, simplify.simplify)
 
 
 # Repeats may have so many bytes of code for an operation: BERT-base and
 # GPT-2-small have 220 to 260 (docs/code.md). Programs for which this is not
 # much are not searched for repeats. [G]
 _MOST_BYTES = 250
+
+
+def _share(module: Module, state: State, options: Options) -> None:
+  """Makes functions of what a program would by far have too much code for."""
+  least = fitting.much_code(options) / _MOST_BYTES
+  if len(module.graph.nodes) < least:
+    return
+  if not module.dtypes.isdisjoint({*NARROW, *COMPLEX}):
+    return  # decomposing them changes the types and numbers of operands
+  if Strings(state.code).mentions(b"optimization_barrier"):
+    # What rematerialisation computes again is computed once.
+    simplify.simplify(module.graph)
+  share_repeats.share_repeats(module, least)
+  recompute_operands.recompute_operands(module)
 
 
 def _each(module: Module, run: Callable[[Graph], Graph]) -> None:

@@ -22,6 +22,7 @@ from jaxlib.ipu.program import codec, container, schema
 from jaxlib.ipu.reporting import collect
 from jaxlib.ipu.tile import text
 from jaxlib.ipu.tile.call import calls
+from jaxlib.ipu.tile_passes import schedule
 
 TILES = 4
 
@@ -194,6 +195,25 @@ def test_parts_of_updates_that_others_need_too():
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_branches_use_what_functions_compute():
+  """Their regions have no parameters: they use values of the graph around."""
+
+  def f(weights, x, mask):
+    y = forward(weights[:3], x, mask)
+    z = forward(weights[3:], y, mask)
+    return jax.lax.cond(
+      z.sum() > 0, lambda: jnp.sort(y) @ z.T, lambda: jnp.cumsum(z, 1) @ y.T
+    )
+
+  given = arguments(6)
+  state = compiled(f, given)
+  assert functions(state) == [6]
+  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
+  (actual,) = engine_kit.run(state.data, flat).outputs
+  (expected,) = engine_kit.run(compiled(f, given, None).data, flat).outputs
+  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 # --- What is shared ----------------------------------------------------------
 
 
@@ -282,6 +302,19 @@ def test_shared_values_are_not_copied():
   (function,) = state.module.functions
   (fixed,) = function.fixed
   assert function.graph.parameters[fixed].shape == (8, 16)
+
+
+def test_calls_order_operations_by_what_leaves_them():
+  """A tensor of the function's own is used by all of its calls, and makes none
+  of them wait for another one."""
+  tiles = compiled(descent, arguments(5)).tiles
+  _, tasks = schedule.operations(tiles.steps)
+  graph = schedule.TaskGraph(tasks, tiles, tiles.steps)
+  calling = [task for task in graph.tasks if any(calls(task.steps))]
+  assert len(calling) == 8
+  for task in calling:
+    private = {n for call in calls(task.steps) for n in call.private}
+    assert private and task.reads and private.isdisjoint(task.reads)
 
 
 def test_equal_calls_are_encoded_once(monkeypatch):

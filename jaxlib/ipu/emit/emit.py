@@ -11,8 +11,10 @@ from jaxlib.ipu.lower.consumer_layouts import moving_cost
 from jaxlib.ipu.program import codec, schema
 from jaxlib.ipu.sram.memory import MemoryPlan
 from jaxlib.ipu.tile.program import TileProgram
+from jaxlib.ipu.tile.step import Region
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.totals import totals
+from jaxlib.ipu.tile.walk import of_regions
 
 
 def program(
@@ -58,19 +60,20 @@ def program(
 def _steps(builder: Builder, tiles: TileProgram) -> list[schema.Step]:
   """The records of the steps. Calls that differ in nothing have one body."""
   bodies: dict[int, codec.Shared] = {}  # by the id of a region
+
+  def shared(body: Region) -> codec.Shared:
+    return codec.Shared(
+      [s.record(builder.target, builder.mapping) for s in body]
+    )
+
   records = []
   for step in tiles.steps:
     if step.callee is None:
       records.append(step.record(builder.target, builder.mapping))
       continue
-    (body,) = step.regions
-    if id(body.model) not in bodies:
-      bodies[id(body.model)] = codec.Shared(
-        [s.record(builder.target, builder.mapping) for s in body]
-      )
+    (body,) = of_regions(step, bodies, shared)
     price = step.price(builder.target)
-    shared = bodies[id(body.model)]
-    records.append(schema.Call(step.callee, shared, price, step.location))
+    records.append(schema.Call(step.callee, body, price, step.location))
   return records
 
 

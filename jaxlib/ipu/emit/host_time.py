@@ -9,6 +9,7 @@ from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.totals import MOST
+from jaxlib.ipu.tile.walk import of_regions
 
 # Rough costs of the model on the host: bytes through the caches, flops, and a
 # step's own overhead. A loop of unknown length counts as 100 iterations: one
@@ -42,12 +43,9 @@ def _seconds(
       seconds += work.flops / _FLOPS_PER_SECOND
     if step.calls_host:
       seconds += _CALLBACK_SECONDS
-    inner = []
-    for region in step.regions:
-      key = id(region.model)
-      if key not in known:
-        known[key] = _seconds(target, region, tensors, known)
-      inner.append(known[key])
+    inner = of_regions(
+      step, known, lambda region: _seconds(target, region, tensors, known)
+    )
     if inner:
       trips = _LOOP_TRIPS if step.trips is None else step.trips
       seconds += trips * (max(inner) if step.exclusive else sum(inner))

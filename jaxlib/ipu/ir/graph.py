@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxlib.ipu.dtypes import DType, type_text
@@ -186,6 +186,26 @@ class Module:
   def donated(self) -> set[int]:
     """All arguments that the caller donates."""
     return {i for i, _ in self.aliases} | set(self.donors)
+
+
+def used_values(node: Node) -> list[Value]:
+  """The values that a node and those in its regions use, among them regions'
+  own."""
+  found = [*node.inputs]
+  for region in node.regions:
+    for inner in region.nodes:
+      found += used_values(inner)
+    found += region.results
+  return found
+
+
+def replace_values(nodes: Iterable[Node], new: Mapping[Value, Value]) -> None:
+  """Makes nodes, and those in their regions, use new values for others."""
+  for node in nodes:
+    node.inputs = tuple([new.get(v, v) for v in node.inputs])
+    for region in node.regions:
+      replace_values(region.nodes, new)
+      region.results = [new.get(v, v) for v in region.results]
 
 
 Users = dict[int, list[Node | None]]

@@ -28,7 +28,7 @@ _Passed = tuple[list[tuple[int, int]], list[tuple[View, View]]]
 
 
 def _lower(builder: Builder, node: Node) -> None:
-  """Lowers a call, and its function if that was not yet."""
+  """Lowers a call; the first one of a function lowers that, too."""
   arguments = _arguments(builder, node)
   function, (copied, moved) = _function(builder, node, arguments)
   if moved:

@@ -12,7 +12,14 @@ import math
 from collections import defaultdict
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.ir.graph import (
+  Graph,
+  Node,
+  Shape,
+  Value,
+  replace_values,
+  used_values,
+)
 from jaxlib.ipu.ir.map_program import MAP, MapProgram, make_source
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect, is_elementwise
 from jaxlib.ipu.kernel.writer import Writer
@@ -63,7 +70,9 @@ class _Fuser:
       for value in node.inputs:
         self.users[id(value)].append(node)
       for region in node.regions:
-        self._note_captures(region)
+        self.escapes.update(map(id, region.results))
+        for inner in region.nodes:
+          self.escapes.update(map(id, used_values(inner)))
     # Nodes with effects stay in order.
     self.effect_before: dict[int, Node] = {}
     effects = [n for n in graph.nodes if has_effect(n)]
@@ -71,24 +80,14 @@ class _Fuser:
       self.effect_before[id(node)] = before
     self.depth = self._depths()
 
-  def _note_captures(self, graph: Graph) -> None:
-    self.escapes.update(map(id, graph.results))
-    for node in graph.nodes:
-      self.escapes.update(map(id, node.inputs))
-      for region in node.regions:
-        self._note_captures(region)
-
   def _depths(self) -> dict[int, int]:
     depth: dict[int, int] = {}
     members = self.members
     for node in self.graph.nodes:
-      inputs = list(node.inputs)
-      for region in node.regions:
-        inputs += _captured(region)
       elementwise = id(node) in members
       shape = node.results[0].shape if elementwise else ()
       deepest = 0
-      for value in inputs:
+      for value in used_values(node):
         source = value.node
         if source is None or id(source) not in depth or source.op in _SOURCES:
           continue
@@ -125,7 +124,7 @@ class _Fuser:
     group_of = {id(n): g for g in groups for n in g}
     order: list[Node] = []
     emitted: set[int] = set()
-    replaced: dict[int, Value] = {}
+    replaced: dict[Value, Value] = {}
     nodes = self.graph.nodes
 
     def key(node: Node) -> list[Node]:
@@ -144,10 +143,7 @@ class _Fuser:
           before = self.effect_before.get(id(node))
           if before is not None and id(before) not in emitted:
             waiting.append(before)
-          needed = list(node.inputs)
-          for region in node.regions:
-            needed += _captured(region)
-          for value in needed:
+          for value in used_values(node):
             source = value.node
             if source is None or id(source) in inside:
               continue
@@ -162,9 +158,8 @@ class _Fuser:
           order.append(self._merge(unit, replaced))
         else:
           order.append(unit[0])
-    for node in order:
-      _replace(node, replaced)
-    results = [replaced.get(id(v), v) for v in self.graph.results]
+    replace_values(order, replaced)
+    results = [replaced.get(v, v) for v in self.graph.results]
     return Graph(self.graph.parameters, order, results)
 
   def _groups(self) -> list[list[Node]]:
@@ -201,7 +196,7 @@ class _Fuser:
         groups += _chunks(group)
     return groups
 
-  def _merge(self, group: list[Node], replaced: dict[int, Value]) -> Node:
+  def _merge(self, group: list[Node], replaced: dict[Value, Value]) -> Node:
     inside = {id(n) for n in group}
     code = Writer()
     inputs: list[Value] = []
@@ -246,7 +241,7 @@ class _Fuser:
     )
     merged.origins = origins.joined(group)
     for result, same in zip(merged.results, outputs.values()):
-      replaced.update((id(value), result) for value in same)
+      replaced.update(dict.fromkeys(same, result))
     return merged
 
 
@@ -342,21 +337,3 @@ def _cut(group: list[Node]) -> list[list[Node]]:
 
 def _shape(node: Node) -> Shape:
   return node.results[0].shape
-
-
-def _captured(graph: Graph) -> list[Value]:
-  """Values of outer graphs that a region uses (and some of its own)."""
-  out = list(graph.results)
-  for node in graph.nodes:
-    out += node.inputs
-    for region in node.regions:
-      out += _captured(region)
-  return out
-
-
-def _replace(node: Node, replaced: dict[int, Value]) -> None:
-  node.inputs = tuple([replaced.get(id(v), v) for v in node.inputs])
-  for region in node.regions:
-    for inner in region.nodes:
-      _replace(inner, replaced)
-    region.results = [replaced.get(id(v), v) for v in region.results]

@@ -13,7 +13,15 @@ import math
 from collections.abc import Collection, Sequence
 
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import CALL, Function, Module, Node, Value
+from jaxlib.ipu.ir.graph import (
+  CALL,
+  Function,
+  Module,
+  Node,
+  Value,
+  replace_values,
+  used_values,
+)
 from jaxlib.ipu.passes import dce
 
 # The values that it takes to compute a value again, and that would otherwise
@@ -88,8 +96,7 @@ class _Operands:
     graph = self._reader.graph
     nodes: list[Node] = []
     new = {operands[value]: self._copy(value, nodes) for value in again}
-    for node in graph.nodes:
-      node.inputs = tuple([new.get(v, v) for v in node.inputs])
+    replace_values(graph.nodes, new)
     graph.nodes = [*nodes, *graph.nodes]
     graph.results = [new.get(v, v) for v in graph.results]
     for maker, node in zip(self._makers, self._readers, strict=True):
@@ -209,7 +216,7 @@ def _drop_unused(
   """Drops results and parameters that nothing uses."""
   used = set(module.graph.results)
   for node in module.graph.nodes:
-    used.update(node.inputs)
+    used.update(used_values(node))
   graph = function.graph
   kept = [
     i
@@ -224,7 +231,7 @@ def _drop_unused(
   dce.eliminate(graph)
   inside = set(graph.results)
   for node in graph.nodes:
-    inside.update(node.inputs)
+    inside.update(used_values(node))
   kept = [i for i, value in enumerate(graph.parameters) if value in inside]
   graph.parameters = [graph.parameters[i] for i in kept]
   for i, value in enumerate(graph.parameters):

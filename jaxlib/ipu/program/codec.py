@@ -87,7 +87,8 @@ def encoder(t: Any) -> Encoder:
 
 
 class Shared(list[Any]):
-  """A list of records that stands in several records: encoded once.
+  """A list of records that several records of one type have: encoded once, and
+  not to be modified afterwards.
 
   Attributes:
     wire: its bytes; empty before it is encoded.

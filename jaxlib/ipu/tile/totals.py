@@ -10,7 +10,7 @@ from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.step import Step
 from jaxlib.ipu.tile.tensor import TensorInfo
-from jaxlib.ipu.tile.walk import walk
+from jaxlib.ipu.tile.walk import of_regions, walk
 
 # A limit for figures of loops that no run gets to the end of: jaxlib passes
 # figures on as float32, and all of them are finite.
@@ -100,12 +100,9 @@ def _totals(
     sums.host_calls += step.calls_host
     for number in step.loaded:
       sums.bytes_accessed += tensors[number].bytes
-    inner = []
-    for region in step.regions:
-      key = id(region.model)
-      if key not in known:
-        known[key] = _totals(target, region, tensors, known)
-      inner.append(known[key])
+    inner = of_regions(
+      step, known, lambda region: _totals(target, region, tensors, known)
+    )
     if step.exclusive:
       inner = [max(inner, key=lambda t: t.cycles)]
     for each in inner:

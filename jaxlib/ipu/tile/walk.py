@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from jaxlib.ipu.tile.step import Region, Step, TensorAccess
+
+_T = TypeVar("_T")
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
@@ -36,6 +39,20 @@ def regions(outer: Region) -> Iterator[Region]:
 def exchanges(steps: Sequence[Step]) -> Iterator[Step]:
   """All steps with moves."""
   return (step for step in walk(steps) if step.moves)
+
+
+def of_regions(
+  step: Step, known: dict[int, _T], find: Callable[[Region], _T]
+) -> list[_T]:
+  """What `find` gives for each region of a step. It is asked once for regions
+  that are alike (`Region.like`): `known` has its answers, by their ids."""
+  found = []
+  for region in step.regions:
+    key = id(region.model)
+    if key not in known:
+      known[key] = find(region)
+    found.append(known[key])
+  return found
 
 
 def accesses(steps: Sequence[Step]) -> Iterator[TensorAccess]:
