@@ -87,6 +87,23 @@ struct Centred {
        {Matrix(kResult)}}};
 };
 
+// That the kernel of a `Centred` computes what its steps do.
+void ExpectDifferences(const Kernel& kernel, std::vector<float>& scratch) {
+  std::vector<float> x = Counted(kRows * kColumns), result(x.size(), -1);
+  char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                   reinterpret_cast<char*>(x.data()),
+                   reinterpret_cast<char*>(result.data())};
+  ThreadPool threads(2);
+  kernel.Run(Memory{bases}, threads);
+  for (int64_t i = 0; i < kRows; ++i) {
+    const float* const row = x.data() + i * kColumns;
+    const float sum = std::accumulate(row, row + kColumns, 0.f);  // exact
+    for (int64_t j = 0; j < kColumns; ++j) {
+      ASSERT_EQ(result[i * kColumns + j], sum - row[j]);
+    }
+  }
+}
+
 TEST(BandsTest, StepsOnRowsRunInBands) {
   const Centred centred;
   const std::vector<Bands> found = FindBands(centred.steps, kStorage);
@@ -97,23 +114,11 @@ TEST(BandsTest, StepsOnRowsRunInBands) {
   EXPECT_EQ(found[0].extent, kRows);
   EXPECT_NE(kRows % found[0].rows, 0);  // so that the last one is smaller
 
-  std::vector<float> x = Counted(kRows * kColumns);
   for (const Factories* table : SupportedFactories()) {
     const KernelOr kernel = MakeBandKernel(centred.steps, found[0], {}, *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-    std::vector<float> scratch(kRows * (kColumns + 1)), result(x.size(), -1);
-    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
-                     reinterpret_cast<char*>(x.data()),
-                     reinterpret_cast<char*>(result.data())};
-    ThreadPool threads(2);
-    (*kernel)->Run(Memory{bases}, threads);
-    for (int64_t i = 0; i < kRows; ++i) {
-      const float* const row = x.data() + i * kColumns;
-      const float sum = std::accumulate(row, row + kColumns, 0.f);  // exact
-      for (int64_t j = 0; j < kColumns; ++j) {
-        ASSERT_EQ(result[i * kColumns + j], sum - row[j]);
-      }
-    }
+    std::vector<float> scratch(kRows * (kColumns + 1));
+    ExpectDifferences(**kernel, scratch);
   }
 }
 
@@ -132,26 +137,14 @@ TEST(BandsTest, BandsKeepTheirRows) {
   const std::vector<InnerRoot> inner = {
       {0, Centred::kSums, {kNegated, kNegated, kNegated}},
       {Centred::kSums, kRows * 4, {kSum, kSum}}};
-  std::vector<float> x = Counted(kRows * kColumns);
   for (const Factories* table : SupportedFactories()) {
     const KernelOr kernel =
         MakeBandKernel(centred.steps, found[0], inner, *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     const std::vector<float> before(kRows * (kColumns + 1), 5);
-    std::vector<float> scratch = before, result(x.size(), -1);
-    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
-                     reinterpret_cast<char*>(x.data()),
-                     reinterpret_cast<char*>(result.data())};
-    ThreadPool threads(2);
-    (*kernel)->Run(Memory{bases}, threads);
+    std::vector<float> scratch = before;
+    ExpectDifferences(**kernel, scratch);
     EXPECT_EQ(scratch, before);
-    for (int64_t i = 0; i < kRows; ++i) {
-      const float* const row = x.data() + i * kColumns;
-      const float sum = std::accumulate(row, row + kColumns, 0.f);  // exact
-      for (int64_t j = 0; j < kColumns; ++j) {
-        ASSERT_EQ(result[i * kColumns + j], sum - row[j]);
-      }
-    }
   }
 }
 

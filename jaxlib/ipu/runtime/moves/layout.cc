@@ -5,6 +5,12 @@
 
 namespace ipu::moves {
 
+int64_t NumElements(const std::vector<Factor>& factors) {
+  int64_t count = 1;
+  for (const Factor& f : factors) count *= f.extent;
+  return count;
+}
+
 int64_t Layout::NumReplicas() const {
   int64_t count = 1;
   for (const Replica& r : replicas) count *= r.count;

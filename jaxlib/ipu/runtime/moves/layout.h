@@ -30,6 +30,9 @@ struct Factor {
   int64_t parts() const { return CeilDiv(extent, block); }
 };
 
+// The number of indices.
+int64_t NumElements(const std::vector<Factor>& factors);
+
 // `count` copies, `stride` tiles apart.
 struct Replica {
   int64_t count, stride;

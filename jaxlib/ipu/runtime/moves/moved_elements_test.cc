@@ -19,8 +19,7 @@ Layout Linear(int64_t extent, int64_t block) {
 std::vector<std::set<int64_t>> Held(const Layout& layout, size_t tiles) {
   std::vector<std::set<int64_t>> held(tiles);
   const Coordinates at = layout.Locate(tiles, layout.factors);
-  int64_t size = 1;
-  for (const Factor& f : layout.factors) size *= f.extent;
+  const int64_t size = NumElements(layout.factors);
   for (size_t t = 0; t < tiles; ++t) {
     for (int64_t i = 0; i < size && at.active[t]; ++i) {
       int64_t rest = i;

@@ -158,8 +158,7 @@ int64_t SpannedParts(const Factor& f, int64_t start, int64_t carry,
 }  // namespace
 
 std::pair<Factor, int64_t> FactorAt(const Layout& layout, int64_t stride) {
-  int64_t unit = 1;
-  for (const Factor& f : layout.factors) unit *= f.extent;
+  int64_t unit = NumElements(layout.factors);
   Factor found = {1, 1, 0};
   for (const Factor& f : layout.factors) {
     found = f;

@@ -93,19 +93,14 @@ ContiguousBlocks BlocksOf(const Layout& layout) {
   return {unit, unit};
 }
 
-int64_t NumElements(const Layout& layout) {
-  int64_t size = 1;
-  for (const Factor& f : layout.factors) size *= f.extent;
-  return size;
-}
-
 // The blocks of two mappings. Nothing follows the end of a tensor, so a block
 // or row that ends there is rounded up to whole words and whole blocks.
 std::array<ContiguousBlocks, 2> PaddedBlocks(const Layout& one,
                                              const Layout& other,
                                              int64_t grain) {
   std::array blocks = {BlocksOf(one), BlocksOf(other)};
-  const std::array sizes = {NumElements(one), NumElements(other)};
+  const std::array sizes = {NumElements(one.factors),
+                            NumElements(other.factors)};
   int64_t unit = std::max<int64_t>(grain, 1);
   for (int i : {0, 1}) {
     if (blocks[i].block < sizes[i]) unit = std::lcm(unit, blocks[i].block);
@@ -234,7 +229,8 @@ std::array<SegmentCounts, 2> CountSegments(MoveEnd one, MoveEnd other,
   }
   const int64_t grain = kWord / item_bytes;
   const auto blocks = PaddedBlocks(one.layout, other.layout, grain);
-  if (line == NumElements(one.layout) && line == NumElements(other.layout)) {
+  if (line == NumElements(one.layout.factors) &&
+      line == NumElements(other.layout.factors)) {
     // All of both tensors, in whole words.
     line = std::max(blocks[0].row, blocks[1].row);
   }
