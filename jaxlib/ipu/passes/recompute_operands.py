@@ -24,9 +24,9 @@ from jaxlib.ipu.ir.graph import (
 )
 from jaxlib.ipu.passes import dce
 
-# The values that it takes to compute a value again, and that would otherwise
-# not be kept, have at most this part of its bytes. [G]
-_LEAST_PART = 1 / 2
+# The values that it takes to compute others again, and that would otherwise
+# not be kept, have at most this part of their bytes. [G]
+_MOST = 1 / 2
 # Operations of few instructions, or of none; what takes more is kept.
 _CHEAP = frozenset(
   f"stablehlo.{name}"
@@ -77,18 +77,7 @@ class _Operands:
   def run(self) -> None:
     """Computes operands again where it pays."""
     operands = self._shared()
-    places = {id(n): i for i, n in enumerate(self._made.graph.nodes)}
-    kept: dict[Value, None] = {}
-    again: list[Value] = []
-    # The first ones are kept, the others computed from them.
-    for value in sorted(operands, key=lambda v: places.get(id(v.node), -1)):
-      leaves = self._leaves(value, kept)
-      more = [leaf for leaf in leaves or () if leaf not in kept]
-      if leaves is not None and self._pays(value, more):
-        again.append(value)
-        kept.update(dict.fromkeys(more))
-      else:
-        kept[value] = None
+    kept, again = self._choose(operands)
     if not again:
       return
     for value in kept:
@@ -104,6 +93,29 @@ class _Operands:
         **maker.attributes.locations,
         **node.attributes.locations,
       }
+
+  def _choose(
+    self, operands: Collection[Value]
+  ) -> tuple[dict[Value, None], list[Value]]:
+    """The values that the calls keep, and the operands to compute from them."""
+    kept, again = dict.fromkeys(operands), []
+    while True:
+      # Values computed from the same ones may pay together only.
+      groups: dict[frozenset[Value], tuple[list[Value], list[Value]]] = {}
+      for value in operands:
+        leaves = self._leaves(value, kept) if value in kept else None
+        if leaves is not None:
+          more = [leaf for leaf in leaves if leaf not in kept]
+          groups.setdefault(frozenset(more), (more, []))[1].append(value)
+      paying = [g for g in groups.values() if self._pays(*g)]
+      if not paying:
+        return kept, again
+      # The others need less if these leaves are there.
+      more, values = min(paying, key=lambda g: len(g[0]))
+      again += values
+      for value in values:
+        del kept[value]
+      kept.update(dict.fromkeys(more))
 
   def _shared(self) -> dict[Value, Value]:
     """The results of `made` that `reader` has, with its parameters."""
@@ -145,9 +157,10 @@ class _Operands:
         found[leaf] = None  # all others are constant
     return found
 
-  def _pays(self, value: Value, leaves: Sequence[Value]) -> bool:
+  def _pays(self, leaves: Collection[Value], values: Collection[Value]) -> bool:
+    """Whether to compute values again, if leaves are kept for it."""
     more = sum(_bytes(v) for v in leaves if not self._is_there(v))
-    return more <= _LEAST_PART * _bytes(value)
+    return more <= _MOST * sum(map(_bytes, values))
 
   def _is_there(self, leaf: Value) -> bool:
     """Whether a leaf is in SRAM in any case when `reader` is called: another
