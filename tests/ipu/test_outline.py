@@ -288,6 +288,25 @@ def test_host_functions_keep_their_order(ipu):
   np.testing.assert_array_equal(*map(np.asarray, results))
 
 
+def test_streams_of_arguments_stay_outside_of_functions(ipu):
+  """Those in the host's memory are equal steps, but not on roots that may be
+  others."""
+
+  def f(weights, x):
+    for w in jax.device_put(weights, jax.memory.Space.Device):
+      x = jnp.tanh(x @ w)
+    return x
+
+  x, w = LAYERS[0], WEIGHTS[0]
+  host = jax.sharding.SingleDeviceSharding(ipu, memory_kind="pinned_host")
+  given = jax.device_put([w, w / 2, w + 1, w - 1], host), jax.device_put(x, ipu)
+  results = []
+  for budget in (0, 1 << 30):
+    g = jax.jit(lambda *a: f(*a), compiler_options={"ipu_code_budget": budget})
+    results.append(g(*given))
+  np.testing.assert_array_equal(*map(np.asarray, results))
+
+
 # --- Choices ----------------------------------------------------------------
 
 

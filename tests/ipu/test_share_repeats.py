@@ -18,6 +18,7 @@ from jaxlib.ipu.check import interp, verify_graph
 from jaxlib.ipu.ir.graph import CALL
 from jaxlib.ipu.ir.printer import module_text
 from jaxlib.ipu.lower.builder import Builder
+from jaxlib.ipu.passes import share_repeats
 from jaxlib.ipu.program import codec, container, schema
 from jaxlib.ipu.reporting import collect
 from jaxlib.ipu.tile import text
@@ -109,6 +110,26 @@ def functions(state: pipeline.State) -> list[int]:
   return count
 
 
+def check_results(
+  f: Callable[..., Any],
+  given: list[Any],
+  expected: list[int],
+  donated: tuple[int, ...] = (),
+) -> pipeline.State:
+  """Compares with the results without functions; returns the compilation with
+  them, which are called as often as expected."""
+  state = compiled(f, given, 0, donated)
+  assert functions(state) == expected
+  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
+  for actual, wanted in zip(
+    engine_kit.run(state.data, flat).outputs,
+    engine_kit.run(compiled(f, given, None, donated).data, flat).outputs,
+    strict=True,
+  ):
+    np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
+  return state
+
+
 # --- Results -----------------------------------------------------------------
 
 
@@ -144,17 +165,8 @@ def test_results(cpu, f, given, expected):
 
 
 def test_donated_state():
-  plain, state = (
-    compiled(descent, arguments(5), budget, (0,)) for budget in (None, 0)
-  )
-  assert len(state.module.aliases) == len(plain.module.aliases) == 20
-  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(arguments(5))]
-  for actual, expected in zip(
-    engine_kit.run(state.data, flat).outputs,
-    engine_kit.run(plain.data, flat).outputs,
-    strict=True,
-  ):
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+  state = check_results(descent, arguments(5), [4, 4], (0,))
+  assert len(state.module.aliases) == 20
 
 
 def test_operands_of_the_first_call_may_lie_elsewhere():
@@ -165,18 +177,15 @@ def test_operands_of_the_first_call_may_lie_elsewhere():
 
   weights, x, mask = arguments(5)
   given = [weights, np.ascontiguousarray(x.T), mask]
-  state = compiled(f, given)
-  assert functions(state) == [5]
+  state = check_results(f, given, [5])
   assert len({c.callee for c in calls(state.tiles.steps)}) == 1
-  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
-  (actual,) = engine_kit.run(state.data, flat).outputs
-  (expected,) = engine_kit.run(compiled(f, given, None).data, flat).outputs
-  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_parts_of_updates_that_others_need_too():
+def test_parts_of_updates_that_others_need_too(monkeypatch):
   """Decayed moments that something before the layers reads are not computed in
   the layers."""
+  # Nor are the updates.
+  monkeypatch.setattr(share_repeats, "_MOST_OF_ALL", 0.5)
 
   def f(weights, x, mask, moments):
     decayed = jax.tree.map(lambda m: 0.9 * m, moments)
@@ -185,14 +194,7 @@ def test_parts_of_updates_that_others_need_too():
     moments = jax.tree.map(lambda m, g: m + 0.1 * g, decayed, gradient)
     return jax.tree.map(lambda p, m: p - m, weights, moments), moments
 
-  given = [*arguments(6), parameters(6)]
-  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
-  found, wanted = (
-    engine_kit.run(compiled(f, given, budget).data, flat).outputs
-    for budget in (0, None)
-  )
-  for actual, expected in zip(found, wanted, strict=True):
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+  check_results(f, [*arguments(6), parameters(6)], [5, 5])
 
 
 def test_branches_use_what_functions_compute():
@@ -205,13 +207,53 @@ def test_branches_use_what_functions_compute():
       z.sum() > 0, lambda: jnp.sort(y) @ z.T, lambda: jnp.cumsum(z, 1) @ y.T
     )
 
-  given = arguments(6)
-  state = compiled(f, given)
-  assert functions(state) == [6]
-  flat = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
-  (actual,) = engine_kit.run(state.data, flat).outputs
-  (expected,) = engine_kit.run(compiled(f, given, None).data, flat).outputs
-  np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+  check_results(f, arguments(6), [6])
+
+
+def test_first_layer_may_have_one_operand_twice():
+  """Each layer has the results of the two before it, the first one of none."""
+
+  def f(weights, x, mask):
+    before = x
+    for p in weights:
+      x, before = layer(p, x, mask) + before, x
+    return x
+
+  check_results(f, arguments(6), [5])
+
+
+def test_layers_may_have_scalars():
+  """Their broadcasts are computed in the function, from a scalar that is passed
+  to it."""
+
+  def f(weights, x, mask):
+    for p in weights:
+      x = x + p["rate"] * layer(p, x, mask)
+    return x
+
+  weights, *rest = arguments(5)
+  for i, p in enumerate(weights):
+    p["rate"] = np.float32(i / 8)
+  state = check_results(f, [weights, *rest], [5])
+  (function,) = state.module.functions
+  assert [v.shape for v in function.graph.parameters].count(()) == 1
+
+
+def test_convolutions():
+  """They are no products before they are decomposed."""
+
+  def f(kernels, x):
+    for kernel in kernels:
+      x = x - x.mean((1, 2), keepdims=True)
+      y = jax.lax.conv_general_dilated(
+        jax.nn.silu(x), kernel, (1, 1), "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+      )  # fmt: skip
+      x = x + jnp.tanh(y) * jnp.exp(-y * y) + jnp.sin(x)
+    return x
+
+  kernels = [drawn(3, 3, 4, 4) + i / 32 for i in range(5)]
+  check_results(f, [kernels, drawn(2, 6, 6, 4)], [5])
 
 
 # --- What is shared ----------------------------------------------------------

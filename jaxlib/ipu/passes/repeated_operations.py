@@ -28,7 +28,7 @@ from jaxlib.ipu.ir.repeats import Repeat, repeats
 from jaxlib.ipu.passes.fold_constants import CONSTANT
 
 # A sequence has at least so many operations, among them one that chooses where
-# its operands are, such as a product. [G]
+# its operands are: a product, or a convolution, which becomes one. [G]
 _LEAST = 16
 # The least part of the sequences that longer ones have to be. [G]
 _MOST_PARTS = 0.75
@@ -84,6 +84,7 @@ class Repeated:
         self._first(node)
     self._needed: dict[Value, tuple[Value, ...] | None] = {}
     self._kinds = _kinds(self.nodes)
+    self._early_kinds = dict(zip(self.early, _kinds(self.early), strict=True))
     self.sequences = [*self._disjoint()]
     if self.sequences:
       self._absorb()
@@ -103,7 +104,7 @@ class Repeated:
       some = self.nodes[begins[0] : begins[0] + length]
       if _has_period(self._kinds[begins[0] : begins[0] + length]):
         continue  # shorter ones than these are repeated
-      if not any(REGISTRY[n.op].prefers for n in some if n.op in REGISTRY):
+      if not any(map(_is_product, some)):
         continue
       free = [b for b in begins if taken.isdisjoint(range(b, b + length))]
       alike = self._alike(free, [self.nodes[b : b + length] for b in free])
@@ -151,23 +152,27 @@ class Repeated:
   def _alike(
     self, begins: Sequence[int], nodes: Sequence[list[Node]]
   ) -> Sequences | None:
-    """Those of some sequences whose operands correspond to the first one's;
-    None if there are no others."""
+    """The most of some sequences whose operands correspond to each other: the
+    first layer may have one value twice where others have two. None if no two
+    do."""
     operands = [self._operands(some) for some in nodes]
-    alike = [
-      (begin, some, outer)
-      for begin, some, (own, outer) in zip(begins, nodes, operands, strict=True)
-      if own == operands[0][0]
-    ]
-    if len(alike) < 2:
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, (own, _) in enumerate(operands):
+      groups[own].append(i)
+    most = max(groups.values(), key=len, default=[])
+    if len(most) < 2:
       return None
-    chosen, some, outer = zip(*alike, strict=True)
-    return Sequences([*chosen], [*some], [*outer])
+    return Sequences(
+      [begins[i] for i in most],
+      [nodes[i] for i in most],
+      [operands[i][1] for i in most],
+    )
 
-  def _operands(self, nodes: Sequence[Node]) -> tuple[list[Any], list[Value]]:
+  def _operands(self, nodes: Sequence[Node]) -> tuple[Any, list[Value]]:
     """All operands of a sequence, and its values from elsewhere. An operand is
     the result of another of its operations, as (place, index); the number of a
-    value from elsewhere; or a constant."""
+    value from elsewhere; a constant; or a broadcast, as (None, its kind, the
+    number of its scalar)."""
     places = {node: i for i, node in enumerate(nodes)}
     found: list[Any] = []
     outer: dict[Value, int] = {}
@@ -177,12 +182,15 @@ class Repeated:
         if place is not None:
           found.append((place, value.index))
         elif (needed := self.leaves(value)) is not None:
-          found.append(value)
-          for leaf in needed:
-            outer.setdefault(leaf, len(outer))
+          numbers = [outer.setdefault(leaf, len(outer)) for leaf in needed]
+          if numbers:
+            assert value.node is not None
+            found.append((None, self._early_kinds[value.node], *numbers))
+          else:
+            found.append(value)
         else:
           found.append(outer.setdefault(value, len(outer)))
-    return found, [*outer]
+    return tuple(found), [*outer]
 
   def leaves(self, value: Value) -> tuple[Value, ...] | None:
     """What functions need to compute a value for themselves: nothing for a
@@ -302,6 +310,13 @@ def _with_operands(
     if value.node is not None and value.node in some:
       _with_operands(value.node, some, found)
   found[node] = None
+
+
+def _is_product(node: Node) -> bool:
+  if node.op == "stablehlo.convolution":
+    return True
+  definition = REGISTRY.get(node.op)
+  return definition is not None and definition.prefers is not None
 
 
 def _is_view(node: Node) -> bool:

@@ -30,6 +30,7 @@ class HostCopy(Step):
   to_device: bool
 
   on_host: ClassVar[bool] = True
+  is_end: ClassVar[bool] = True
 
   def accesses(self) -> Iterator[TensorAccess]:
     yield self.tensor, False

@@ -168,6 +168,8 @@ class Step:
     calls_host: whether it waits for a function on the host.
     exclusive: whether only one of its regions runs.
     passes_arguments: whether it copies the arguments of a call, or its results.
+    is_end: whether it streams an argument or a result of the program: it is in
+      no function.
     buffers_of: what its buffers are, in words.
     constants: of its register program, in order.
     passed: how many of these differ from call to call of the function that it
@@ -197,6 +199,7 @@ class Step:
   calls_host: ClassVar[bool] = False
   exclusive: ClassVar[bool] = False
   passes_arguments: ClassVar[bool] = False
+  is_end: ClassVar[bool] = False
 
   # --- Control flow --------------------------------------------------------
 

@@ -150,7 +150,7 @@ class Places(list[Place]):
     numbers = {n: i for i, n in enumerate(tensors)}
     written = frozenset([n for n, wrote in every if wrote])
     key: Any = object()  # the first part of an assembled root is like no other
-    if self._assembled.isdisjoint((*tensors, *roots)):
+    if not step.is_end and self._assembled.isdisjoint((*tensors, *roots)):
       signatures = tuple([self._signature(n, numbers) for n in tensors])
       key = self._kinds.of_step(step, numbers.__getitem__), signatures
     kind = self._kinds.of(key)
