@@ -210,7 +210,6 @@ def _plan_step(
     stored=out_dtype if steps.terms == 1 else sum_dtype,
     whole=True,
   )
-  partly = dataclasses.replace(hints, whole=False)
   partial_bytes = SIZE[sum_dtype]
   cast_bytes = SIZE[out_dtype] if SIZE[out_dtype] < partial_bytes else 0
   tiles = target.num_tiles
@@ -238,7 +237,7 @@ def _plan_step(
     gk = split.parts[3]
     at_hand = CODELET.cycles(
       target, fields, [lhs_dtype, rhs_dtype], [out_dtype], block,
-      hints if gk == 1 else partly,
+      hints if gk == 1 else dataclasses.replace(hints, whole=False),
     ).total  # fmt: skip
     if gk > 1:
       outputs = bb * mb * nb
@@ -320,11 +319,12 @@ def _received(
   return lhs + rhs
 
 
+@functools.lru_cache(maxsize=4096)
 def partition(
   shape: tuple[int, ...],
-  parts: Sequence[int],
-  counts: Sequence[int],
-  grains: Sequence[int] | None = None,
+  parts: tuple[int, ...],
+  counts: tuple[int, int, int],
+  grains: tuple[int, ...] | None = None,
 ) -> Layout:
   """A plan's mapping of the iteration space; its first `counts` dimensions are
   those of b, m and n, the others those of k. Parts along n are on adjacent
@@ -379,15 +379,16 @@ def _block(
   factors = refine(partition.factors, shape)
   assert factors is not None, "partitions keep to dimensions"
   sizes = [math.prod(min(f.block, f.extent) for f in fs) for fs in factors]
-  b, m, n, k = (math.prod(sizes[s]) for s in spans(shape, counts))
+  b, m, n, k = (math.prod(sizes[s]) for s in spans(len(shape), counts))
   terms = factors[sum(counts) :]
   return b, m, n, k, math.prod(f.parts for fs in terms for f in fs)
 
 
-def spans(shape: Sequence[int], counts: Sequence[int]) -> list[slice]:
+@functools.lru_cache(maxsize=4096)
+def spans(rank: int, counts: tuple[int, int, int]) -> tuple[slice, ...]:
   """The dimensions of b, m, n and k in an iteration space."""
-  ends = [0, *itertools.accumulate(counts), len(shape)]
-  return [slice(a, b) for a, b in itertools.pairwise(ends)]
+  ends = [0, *itertools.accumulate(counts), rank]
+  return tuple([slice(a, b) for a, b in itertools.pairwise(ends)])
 
 
 def least_cycles(
