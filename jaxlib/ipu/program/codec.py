@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import operator
 import struct
 import types
 import typing
@@ -22,6 +23,7 @@ from jaxlib.ipu.kernel.instruction import Code
 
 _COUNT = struct.Struct("<I")
 
+Getter = Callable[[Any], Any]
 Encoder = Callable[[Any, list[bytes]], None]
 Decoder = Callable[[memoryview, int], tuple[Any, int]]
 
@@ -100,7 +102,8 @@ class Shared(list[Any]):
 
 
 def _put_bytes(value: bytes, out: list[bytes]) -> None:
-  out += _COUNT.pack(len(value)), value
+  out.append(_COUNT.pack(len(value)))
+  out.append(value)
 
 
 def _list_encoder(element: Any) -> Encoder:
@@ -136,27 +139,38 @@ def _list_encoder(element: Any) -> Encoder:
 
 
 def _record_encoder(cls: type) -> Encoder:
-  """Compiles the encoder of a record, as `dataclasses` compiles `__init__`: a
-  line for each field, and one for each run of scalars."""
-  lines = ["def encode(record, out):"]
-  names: dict[str, Any] = {"put_bytes": _put_bytes}  # what the lines use
+  fields: list[tuple[Getter, Encoder]] | None = None
+
+  def encode_record(value: Any, out: list[bytes]) -> None:
+    nonlocal fields
+    if fields is None:  # made at first use: records are recursive
+      fields = _field_encoders(cls)  # assigned at once: threads may race
+    for get, encode in fields:
+      encode(get(value), out)
+
+  return encode_record
+
+
+def _field_encoders(cls: type) -> list[tuple[Getter, Encoder]]:
+  """What to get of a record, and the encoder of it; a run of scalars is one
+  `struct` call."""
+  encoders: list[tuple[Getter, Encoder]] = []
   typed = [(n, t, scalar_letter(t)) for n, t in field_types(cls).items()]
   for scalar, run in itertools.groupby(typed, lambda f: f[2] is not None):
-    fields, types, letters = zip(*run, strict=True)
     if scalar:
-      names[f"pack_{fields[0]}"] = struct.Struct("<" + "".join(letters)).pack
-      values = ", ".join(f"record.{n}" for n in fields)
-      lines.append(f"  out.append(pack_{fields[0]}({values}))")
-      continue
-    for n, t in zip(fields, types, strict=True):
-      if t is str:
-        lines.append(f"  put_bytes(record.{n}.encode(), out)")
-      else:
-        lines.append(f"  encode_{n}(record.{n}, out)")
-        names[f"encode_{n}"] = encoder(t)
-  exec("\n".join(lines), names)
-  found: Encoder = names["encode"]
-  return found
+      names, _, letters = zip(*run, strict=True)
+      encode = _scalars_encoder("".join(letters))
+      encoders.append((operator.attrgetter(*names), encode))
+    else:
+      encoders += [(operator.attrgetter(n), encoder(t)) for n, t, _ in run]
+  return encoders
+
+
+def _scalars_encoder(letters: str) -> Encoder:
+  pack = struct.Struct("<" + letters).pack
+  if len(letters) == 1:
+    return lambda value, out: out.append(pack(value))
+  return lambda values, out: out.append(pack(*values))
 
 
 def resolve(t: Any) -> Any:
