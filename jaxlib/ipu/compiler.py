@@ -90,9 +90,7 @@ def _compiler_options(compile_options: bytes) -> dict[str, Any]:
 @functools.lru_cache(maxsize=64)
 def _sharding(compile_options: bytes) -> Sharding | None:
   found = internals.sharding_options(compile_options)
-  if found is None or found["num_partitions"] <= 1:
-    return None
-  return Sharding(**found)
+  return None if found is None else Sharding(**found)
 
 
 def _read_tiles(value: Any, options: Options) -> dict[str, Any]:

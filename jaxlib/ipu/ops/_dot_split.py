@@ -137,11 +137,14 @@ def choose(builder: Builder, product: Product) -> Choice:
 
 def preferred(target: Target, product: Product, number: int) -> Layout | None:
   """The mapping that the plan for operands from anywhere gives an operand that
-  is a whole root."""
+  is a whole root; None if the operand has replicas there."""
   if 0 in product.shape:
     return None
   plan = matmul.plan(*_arguments(target, product))
   if plan.steps != matmul.ONE or not plan.fits:
+    return None
+  _, rows, columns, _ = plan.parts
+  if (columns, rows)[number] > 1:
     return None
   shape, _, partition = _partition(target, product, plan)
   view, dims = as_in_memory(*product.sides[number][:2])
