@@ -120,6 +120,21 @@ class DotCodelet(ReducingCodelet):
     ways = _ways(target, fields, dtype, block, hints)
     return launch + functools.reduce(least, [way.cycles for way in ways])
 
+  def least_cycles(
+    self,
+    target: Target,
+    fields: schema.Dot,
+    operand_dtypes: Sequence[DType],
+    macs: int,
+  ) -> float:
+    """A lower bound of `cycles` for any block of so many multiplications."""
+    dtype, _ = _computed_in(fields, operand_dtypes)
+    if dtype is DType.F16:
+      return macs / (2 * target.fp16_macs)
+    if dtype is DType.F32:
+      return macs / target.fp32_macs
+    return macs * float(loop_step(dtype).total)
+
   def bound(
     self,
     target: Target,

@@ -228,7 +228,7 @@ def _plan_step(
     target, (b, m, n, k), grains, fields, (lhs_dtype, rhs_dtype), hints,
     (*sizes, partial_bytes, cast_bytes), charged, further, room,
   )  # fmt: skip
-  adding = adding_cycles(target, sum_dtype)
+  adding = adding_cycles(target, sum_dtype, sourced=False)
 
   def price(split: Split) -> tuple[float, float]:
     """The cycles of a candidate, and those without the operands' exchange."""
@@ -399,10 +399,11 @@ def least_cycles(
   dtypes: Sequence[DType],
 ) -> float:
   """A lower bound of the cycles of `split`, whose arguments it takes: those of
-  the largest block at the matrix unit's best rate."""
-  both = all(dtype is DType.F16 for dtype in dtypes[:2])
+  the largest block's multiplications at the best rate."""
+  *operands, out_dtype = dtypes
+  fields = schema.Dot(_ACCUMULATE.get(out_dtype, out_dtype), 0)
   macs = math.prod(_block(partition, shape, counts)[:4])
-  return macs / (2 * target.fp16_macs if both else target.fp32_macs)
+  return CODELET.least_cycles(target, fields, operands, macs)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -445,7 +446,7 @@ def split(
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
-    adding = adding_cycles(target, accumulate_dtype)
+    adding = adding_cycles(target, accumulate_dtype, sourced=False)
     cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
   if parts == 1 and SIZE[out_dtype] < partial_bytes:
