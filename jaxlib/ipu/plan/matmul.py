@@ -204,11 +204,11 @@ def _plan_step(
   b, m, n, k = (-(-x // s) for x, s in zip(space, (1, *steps), strict=True))
   lhs_dtype, rhs_dtype, out_dtype, sum_dtype = dtypes
   fields = schema.Dot(sum_dtype, int(steps.terms > 1))
-  hints = DotHints(
+  hints = functools.partial(
+    DotHints,
     f16_sums=f16_sums,
     vector=min(m, n) == 1,
     stored=out_dtype if steps.terms == 1 else sum_dtype,
-    whole=True,
   )
   partial_bytes = SIZE[sum_dtype]
   cast_bytes = SIZE[out_dtype] if SIZE[out_dtype] < partial_bytes else 0
@@ -225,7 +225,8 @@ def _plan_step(
   sizes = SIZE[lhs_dtype], SIZE[rhs_dtype]
   charged = tuple(map(operator.mul, sizes, charged_fractions))
   candidates = Candidates(
-    target, (b, m, n, k), grains, fields, (lhs_dtype, rhs_dtype), hints,
+    target, (b, m, n, k), grains, fields, (lhs_dtype, rhs_dtype),
+    hints(whole=True),
     (*sizes, partial_bytes, cast_bytes), charged, further, room,
   )  # fmt: skip
   adding = adding_cycles(target, sum_dtype, sourced=False)
@@ -237,7 +238,7 @@ def _plan_step(
     gk = split.parts[3]
     at_hand = CODELET.cycles(
       target, fields, [lhs_dtype, rhs_dtype], [out_dtype], block,
-      hints if gk == 1 else dataclasses.replace(hints, whole=False),
+      hints(whole=gk == 1),
     ).total  # fmt: skip
     if gk > 1:
       outputs = bb * mb * nb
