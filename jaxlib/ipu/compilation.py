@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxlib.ipu.ir import importer
+from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.ipu.ir.detached_arrays import Arrays
 from jaxlib.ipu.ir.graph import Module
 from jaxlib.ipu.lower.builder import Builder
@@ -70,6 +71,7 @@ class State:
 
   code: bytes | memoryview
   partitioned: Partitioned | None = None
+  strings: Strings | None = None
   stablehlo: Any = None
   arrays: Arrays = dataclasses.field(default_factory=dict)
   module: Module | None = None

@@ -14,6 +14,8 @@ from jaxlib.ipu.options import active
 from jaxlib.ipu.partition.options import Sharding
 from jaxlib.ipu.pipeline import Options, Phase, compile_module, no_collection
 
+_PHASES = [phase.value for phase in Phase]
+
 # Gets what is to be compiled, and the options (artifacts.py).
 observer: Callable[[bytes | memoryview, bytes], None] | None = None
 
@@ -31,12 +33,12 @@ def compile_program(
   if observer is not None:
     observer(code, compile_options)
   options = read_options(compile_options)
-  phases = [phase.value for phase in Phase]
   with (
     no_collection,
-    progress.shown(phases, active().progress_bar) as on_phase,
+    progress.shown(_PHASES, active().progress_bar) as on_phase,
   ):
-    options = replace(options, on_phase=on_phase)
+    if on_phase is not None:
+      options = replace(options, on_phase=on_phase)
     if options.dump is None or active().dump_when == "always":
       return compile_module(code, options).pieces
     try:
@@ -88,9 +90,7 @@ def _compiler_options(compile_options: bytes) -> dict[str, Any]:
 @functools.lru_cache(maxsize=64)
 def _sharding(compile_options: bytes) -> Sharding | None:
   found = internals.sharding_options(compile_options)
-  if found is None or found["num_partitions"] <= 1:
-    return None
-  return Sharding(**found)
+  return None if found is None else Sharding(**found)
 
 
 def _read_tiles(value: Any, options: Options) -> dict[str, Any]:

@@ -202,8 +202,8 @@ class Layout:
     refined = refine(self.factors, tuple(extents))
     if refined is None:
       return None
-    flat = tuple(f for group in refined for f in group)
-    return dataclasses.replace(self, factors=flat)
+    flat = tuple(itertools.chain.from_iterable(refined))
+    return Layout(flat, self.replicas, self.base)
 
   def record(self) -> schema.Mapping:
     """The mapping as a record of the program."""

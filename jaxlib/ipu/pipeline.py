@@ -57,10 +57,10 @@ def compile_module(code: bytes | memoryview, options: Options) -> State:
 
 
 def _run(state: State, options: Options) -> None:
-  for phase in Phase:
+  for phase, run in _RUN.items():
     if options.on_phase is not None:
       options.on_phase(phase.value, state)
-    _RUN[phase](state, options)
+    run(state, options)
     if options.verify or options.dump:
       from jaxlib.ipu import inspection
 
@@ -96,8 +96,9 @@ class _NoCollection:
       if self._compiling or not self._was_enabled:
         return
       gc.enable()
-    # The next allocation would do so: all that was allocated is young.
-    gc.collect(0)
+    # Where the next allocation would collect: all that was allocated is young.
+    if gc.get_count()[0] > gc.get_threshold()[0]:
+      gc.collect(0)
 
 
 no_collection = _NoCollection()
@@ -115,7 +116,9 @@ def _partition(state: State, options: Options) -> None:
 def _parse(state: State, options: Options) -> None:
   # Dumps show the arrays.
   found = detach(state.code) if options.dump is None else Detached(state.code)
-  state.stablehlo, state.arrays = importer.parse(found.code), found.arrays
+  state.strings = Strings(state.code)
+  state.stablehlo = importer.parse(found.code, state.strings)
+  state.arrays = found.arrays
 
 
 def _import(state: State, options: Options) -> None:
@@ -124,7 +127,8 @@ def _import(state: State, options: Options) -> None:
   except importer.ArrayLost:
     state.stablehlo, state.arrays = importer.parse(state.code), {}
     state.module = importer.import_module(state.stablehlo)
-  if Strings(state.code).mentions(b"annotate_device_placement"):
+  assert state.strings is not None
+  if state.strings.mentions(b"annotate_device_placement"):
     from jaxlib.ipu.passes import host_memory  # few programs need it
 
     host_memory.run(state.module)
@@ -146,7 +150,8 @@ def _share(module: Module, state: State, options: Options) -> None:
     return
   if not module.dtypes.isdisjoint({*NARROW, *COMPLEX}):
     return  # decomposing them changes the types and numbers of operands
-  if Strings(state.code).mentions(b"optimization_barrier"):
+  assert state.strings is not None
+  if state.strings.mentions(b"optimization_barrier"):
     # What rematerialisation computes again is computed once.
     simplify.simplify(module.graph)
   share_repeats.share_repeats(module, least)

@@ -191,6 +191,30 @@ def test_adding_partials_of_integers_and_f64_takes_longer(dtype):
   assert other > 2 * f32
 
 
+@given(
+  st.sampled_from([F32, F16, BF16, I32, DType.BOOL, DType.I64, DType.F64]),
+  st.integers(1, 5000),
+  st.integers(2, 400),
+)
+def test_adding_partials_takes_as_long_without_sources(dtype, share, fan):
+  with_sources, without = (
+    partials.adding_cycles(IPU2, dtype, sourced)(share, fan).total
+    for sourced in (True, False)
+  )
+  assert without == with_sources
+
+
+@given(
+  st.sampled_from([F32, F16, BF16, I32, DType.I8, DType.I64, DType.F64]),
+  st.sampled_from([F32, I32, DType.F64]),
+  st.tuples(*[st.integers(1, 64)] * 4),
+)
+def test_no_block_takes_less_than_the_least_cycles(dtype, sums, block):
+  given = IPU2, schema.Dot(sums, 0), [dtype, dtype]
+  least = DOT.least_cycles(*given, math.prod(block))
+  assert least <= DOT.cycles(*given, [sums], block).total
+
+
 def test_plans_that_do_not_fit_are_marked():
   tiny = machines.resolve("ipu2", 1)
   plan = matmul.plan(tiny, 1, 4096, 4096, 4096, F32, F32, F32)

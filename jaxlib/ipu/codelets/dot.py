@@ -111,14 +111,29 @@ class DotCodelet(ReducingCodelet):
     block = Block(*matrix_extents(fields, cell))
     launch = derived(_inner_loops.SUPERVISOR_LAUNCH)
     dtype, casts = _computed_in(fields, operand_dtypes)
-    casting = Cycles(0.0)
-    for cast, extent in zip(casts, (block.rows, block.columns), strict=True):
-      casting += cast * (block.batch * block.depth * extent)
+    if casts is not _NO_CASTS:
+      left, right = casts
+      deep = block.batch * block.depth
+      launch += left * (deep * block.rows) + right * (deep * block.columns)
     if dtype not in (DType.F16, DType.F32):
-      return launch + casting + loop_cycles(target, dtype, block)
+      return launch + loop_cycles(target, dtype, block)
     ways = _ways(target, fields, dtype, block, hints)
-    total = functools.reduce(least, (way.cycles for way in ways))
-    return launch + casting + total
+    return launch + functools.reduce(least, [way.cycles for way in ways])
+
+  def least_cycles(
+    self,
+    target: Target,
+    fields: schema.Dot,
+    operand_dtypes: Sequence[DType],
+    macs: int,
+  ) -> float:
+    """A lower bound of `cycles` for any block of so many multiplications."""
+    dtype, _ = _computed_in(fields, operand_dtypes)
+    if dtype is DType.F16:
+      return macs / (2 * target.fp16_macs)
+    if dtype is DType.F32:
+      return macs / target.fp32_macs
+    return macs * float(loop_step(dtype).total)
 
   def bound(
     self,
@@ -345,6 +360,9 @@ def _matrix(
   return np.broadcast_to(operand, extents)
 
 
+_NO_CASTS = [Cycles(0.0)] * 2
+
+
 def _computed_in(
   fields: schema.Dot, dtypes: Sequence[DType]
 ) -> tuple[DType, list[Cycles]]:
@@ -352,15 +370,14 @@ def _computed_in(
   element of each operand to it. Sums of 8 bytes are of products of 8 bytes."""
   accumulate = DType(fields.accumulate_dtype)
   floats = (DType.F16, DType.BF16, DType.F32)
-  none = [Cycles(0.0)] * 2
   if SIZE[accumulate] == 8:
     dtype = accumulate
   elif dtypes[0] == dtypes[1] and dtypes[0] is not DType.BF16:
-    return dtypes[0], none
+    return dtypes[0], _NO_CASTS
   elif dtypes[0] in floats and dtypes[1] in floats:
     dtype = DType.F32
   else:
-    return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), none
+    return max(dtypes, key=lambda d: (d == DType.F64, SIZE[d])), _NO_CASTS
   casts = []
   for given in dtypes:
     work = _inner_loops.conversion(given, dtype)

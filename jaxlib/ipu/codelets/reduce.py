@@ -120,6 +120,7 @@ def cell_cycles(
   width: int = 0,
   order: Order = Order.ANY,
   made: Cycles = _NOTHING,
+  sourced: bool = True,
 ) -> Cycles:
   """Cycles of a tile that makes `reduced` elements for each of `kept` results,
   `made` cycles an element, and combines them, `each` cycles an element.
@@ -128,11 +129,12 @@ def cell_cycles(
   vector of `width` results at a time (0: there is none for this reduction).
   The workers share the outputs; if there are fewer outputs than workers,
   several workers may share one and a second pass adds up their results [D].
-  For arrays of candidates only totals are computed, not their sources.
+  For arrays of candidates, and if not `sourced`, only totals are computed, not
+  their sources.
   """
   workers = target.num_workers
   costs = (each, made)
-  if isinstance(kept, np.ndarray):
+  if not sourced or isinstance(kept, np.ndarray):
     costs = (each.total, made.total)
   if width == 0 or order is Order.ROWS:
     worker = _rows(workers, kept, reduced, *costs)

@@ -13,11 +13,16 @@ from jaxlib.ipu.internals.feature import jaxlib_version, uses
 
 
 @uses("jaxlib._jax.CompileOptions", lost="programs for several IPUs fail")
-def sharding_options(options_class: Any, serialized: bytes) -> dict[str, Any]:
-  """What a serialised `CompileOptionsProto` says of programs for several
-  devices, by the names of `partition.options.Sharding`."""
+def sharding_options(
+  options_class: Any, serialized: bytes
+) -> dict[str, Any] | None:
+  """What a serialised `CompileOptionsProto` says of a program for several
+  devices, by the names of `partition.options.Sharding`; None if the program is
+  for one."""
   parsed = options_class.ParseFromString(serialized)
   options = parsed.executable_build_options
+  if options.num_partitions <= 1:
+    return None
   # JAX can read an assignment only as text.
   assigned = re.findall(
     r"Computation\d+{(\d+)", repr(options.device_assignment)

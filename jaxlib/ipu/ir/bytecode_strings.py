@@ -72,12 +72,12 @@ def _strings(section: bytes) -> list[bytes]:
   lengths, which come first, begin with the last one's; a damaged length cuts a
   character."""
   count, at = read_number(section, 0)
+  if section[at + count :].isascii():  # a length takes at least a byte
+    return []
   sizes = []
   for _ in range(count):
     size, at = read_number(section, at)
     sizes.append(size)
-  if section[at:].isascii():
-    return []
   ends = itertools.accumulate(sizes, operator.sub, initial=len(section))
   return [
     section[max(end - size, 0) : max(end - 1, 0)]

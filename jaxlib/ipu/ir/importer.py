@@ -53,14 +53,15 @@ from jaxlib.mlir.dialects import stablehlo
 _ARTIFACT = b"StableHLO"
 
 
-def parse(code: Bytes) -> ir.Module:
-  """The canonical StableHLO module of a portable artifact.
+def parse(code: Bytes, strings: Strings | None = None) -> ir.Module:
+  """The canonical StableHLO module of a portable artifact; `strings` are its
+  own, if they have been read.
 
   Raises:
     CompileError: the bytes are not StableHLO that this jaxlib can read, or have
       a string that is not UTF-8.
   """
-  strings = Strings(code)
+  strings = strings or Strings(code)
   strings.check()
   try:
     with canonical.passes(len(code)) as passes:

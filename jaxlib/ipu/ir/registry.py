@@ -65,7 +65,7 @@ class Operation:
     decompose: replaces the node by simpler ones (passes/decompose.py).
     is_view: lowering moves nothing (the result is a view of its input).
     prefers: the tile mapping that a node would like an operand's root to have
-      (lower/consumer_layouts.py).
+      (lower/consumer_layouts.py); None if it is one with replicas.
     cycles_with: the cycles of a node whose operand's root has a mapping;
       operations have it that have `prefers`.
     context: what the node's steps depend on, besides its attributes and the

@@ -21,8 +21,8 @@ from jaxlib.ipu.dtypes import NUMPY, SIZE, DType
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
+from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.ops._counters import plus, variable
-from jaxlib.ipu.ops._dot_split import windowed
 from jaxlib.ipu.ops._dot_sums import Block, Sums
 from jaxlib.ipu.ops._indexing import moving_windows
 from jaxlib.ipu.ops._parts import Parts, resized, slice_part, stack
@@ -179,7 +179,7 @@ def _sliced(
   view, along = operand.view, operand.dims[d]
   found = _rows(builder, operand, along)
   if found is None:
-    if windowed(view):
+    if overlapping(view.shape, view.strides):
       return None
     return _Sliced(operand, along, view, along, 0, 0, False)
   row, inner = found

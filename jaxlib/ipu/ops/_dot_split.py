@@ -16,15 +16,15 @@ from jaxlib.ipu.layout import Layout, project
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.moves.affine import MoveEnd
-from jaxlib.ipu.moves.distinct import overlapping
 from jaxlib.ipu.moves.messages import WIDE, move_traffic
 from jaxlib.ipu.moves.segments import WORD
+from jaxlib.ipu.ops._dot_loops import windowed
 from jaxlib.ipu.plan import cost, cuts, matmul
 from jaxlib.ipu.plan.alternatives import Planned
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.target import Target
 from jaxlib.ipu.tile.choices import LEAST_TRIPS
-from jaxlib.ipu.tile.view import View, as_in_memory
+from jaxlib.ipu.tile.view import as_in_memory
 
 # A partition, and which operands have to be moved to it.
 _Way = tuple[Layout, tuple[bool, bool]]
@@ -59,9 +59,9 @@ class Product:
     return sum(self.counts)
 
   @property
-  def spans(self) -> list[slice]:
+  def spans(self) -> tuple[slice, ...]:
     """The dimensions of b, m, n and k."""
-    return matmul.spans(self.shape, self.counts)
+    return matmul.spans(len(self.shape), self.counts)
 
   @property
   def dtypes(self) -> tuple[DType, DType, DType]:
@@ -102,7 +102,8 @@ class Choice:
 def choose(builder: Builder, product: Product) -> Choice:
   """The cheapest split."""
   target = builder.target
-  plan = _planned_here(builder, product)
+  question = _question(builder, product)
+  plan = matmul.plan(*question)
   first, parts, partition = _partition(target, product, plan)
   found, cycles = _Cheaper(builder, product).than(plan, partition)
   steps = plan.steps if found is None else matmul.ONE
@@ -111,11 +112,10 @@ def choose(builder: Builder, product: Product) -> Choice:
   room = target.bytes_for_products
   share = 1.0 if repeats else plan.tile_bytes / max(room, 1)
   builder.used.products = max(builder.used.products, share)
-  fractions = _charged_fractions(builder, product)
   builder.used.planned.append(
     Planned(
       builder.location,
-      _arguments(target, product, fractions, repeats=builder.choices.repeats),
+      question,
       () if found is not None else (*plan.steps, *plan.parts),
       cycles,
     )
@@ -125,7 +125,7 @@ def choose(builder: Builder, product: Product) -> Choice:
   return Choice(
     plan.steps,
     first,
-    tuple(parts),
+    parts,
     partition,
     plan.parts[3] > 1,
     plan.accumulate_dtype,
@@ -137,11 +137,14 @@ def choose(builder: Builder, product: Product) -> Choice:
 
 def preferred(target: Target, product: Product, number: int) -> Layout | None:
   """The mapping that the plan for operands from anywhere gives an operand that
-  is a whole root."""
+  is a whole root; None if the operand has replicas there."""
   if 0 in product.shape:
     return None
-  plan = _planned(target, product)
+  plan = matmul.plan(*_arguments(target, product))
   if plan.steps != matmul.ONE or not plan.fits:
+    return None
+  _, rows, columns, _ = plan.parts
+  if (columns, rows)[number] > 1:
     return None
   shape, _, partition = _partition(target, product, plan)
   view, dims = as_in_memory(*product.sides[number][:2])
@@ -151,59 +154,37 @@ def preferred(target: Target, product: Product, number: int) -> Layout | None:
   return project(partition, shape, kept)
 
 
-def _planned_here(
+def _question(
   builder: Builder, product: Product, grains: Sequence[int] | None = None
-) -> matmul.MatmulSplit:
-  return _planned(
-    builder.target,
-    product,
-    _charged_fractions(builder, product),
-    grains,
-    builder.choices.repeats,
-  )
-
-
-def _charged_fractions(
-  builder: Builder, product: Product
-) -> tuple[float, float]:
-  left, right = (builder.weight(side.view) for side in product.sides)
-  return left, right
-
-
-def _planned(
-  target: Target,
-  product: Product,
-  charged_fractions: tuple[float, float] = (1.0, 1.0),
-  grains: Sequence[int] | None = None,
-  repeats: bool = False,
-) -> matmul.MatmulSplit:
-  """The plan for operands from anywhere, in blocks of multiples of `grains`
-  along each dimension; the others as for `matmul.plan`."""
-  return matmul.plan(
-    *_arguments(target, product, charged_fractions, grains, repeats)
-  )
+) -> tuple[Any, ...]:
+  """The arguments of `matmul.plan` at this place of a program."""
+  left, right = product.sides
+  fractions = builder.weight(left.view), builder.weight(right.view)
+  repeats = builder.choices.repeats
+  return _arguments(builder.target, product, fractions, grains, repeats)
 
 
 def _arguments(
   target: Target,
   product: Product,
-  charged_fractions: tuple[float, float],
+  charged_fractions: tuple[float, float] = (1.0, 1.0),
   grains: Sequence[int] | None = None,
   repeats: bool = False,
 ) -> tuple[Any, ...]:
-  """The arguments of `matmul.plan`."""
-  spans = product.spans
-  b, m, n, k = (math.prod(product.shape[s]) for s in spans)
-  _, rows, columns, terms = (
-    1 if grains is None else max(grains[span], default=1) for span in spans
-  )
+  """The arguments of `matmul.plan` for operands from anywhere, in blocks of
+  multiples of `grains` along each dimension; the others as for that."""
+  shape, spans = product.shape, product.spans
+  b, m, n, k = [math.prod(shape[s]) for s in spans]
+  rows = columns = terms = 1
+  if grains is not None:
+    _, rows, columns, terms = [max(grains[s], default=1) for s in spans]
   return (
     target, b, m, n, k, *product.dtypes, product.f16_sums,
     charged_fractions, (rows, columns, terms), repeats,
   )  # fmt: skip
 
 
-def _grains(product: Product, size: int) -> list[int]:
+def _grains(product: Product, size: int) -> tuple[int, ...]:
   """Multiples along each dimension for which rows of the operands in memory are
   `size` bytes."""
   grains = [1] * len(product.shape)
@@ -213,23 +194,21 @@ def _grains(product: Product, size: int) -> list[int]:
       if abs(stride) == 1 and n > 1 and i in side.dims:
         d = side.dims.index(i)
         grains[d] = max(grains[d], size // SIZE[view.dtype])
-  return grains
+  return tuple(grains)
 
 
 def _partition(
   target: Target,
   product: Product,
   plan: matmul.MatmulSplit,
-  grains: Sequence[int] | None = None,
-) -> tuple[tuple[int, ...], list[int], Layout]:
+  grains: tuple[int, ...] | None = None,
+) -> tuple[tuple[int, ...], tuple[int, ...], Layout]:
   """A plan's first step: its iteration space, the parts of each dimension, and
   its partition."""
   shape, spans = product.shape, product.spans
-  parts = [
-    p
-    for count, span in zip(plan.parts, spans, strict=True)
-    for p in cuts.distribute(count, shape[span], target.num_tiles)
-  ]
+  parts: tuple[int, ...] = ()
+  for count, span in zip(plan.parts, spans, strict=True):
+    parts += cuts.distribute(count, shape[span], target.num_tiles)
   first = step_shape(target, product, plan.steps)
   split = matmul.partition(first, parts, product.counts, grains)
   return first, parts, split
@@ -239,6 +218,8 @@ def step_shape(
   target: Target, product: Product, steps: matmul.Steps
 ) -> tuple[int, ...]:
   """The iteration space of the first of several steps."""
+  if steps == matmul.ONE:
+    return product.shape
   found: list[int] = []
   for count, span in zip((1, *steps), product.spans, strict=True):
     extents = product.shape[span]
@@ -331,7 +312,7 @@ class _Cheaper:
     # Moving blocks that cut words, or of single words, requires packing.
     for size in (WORD, WIDE) if packs else ():
       grains = _grains(product, size)
-      wide = _planned_here(self._builder, product, grains)
+      wide = matmul.plan(*_question(self._builder, product, grains))
       if wide.fits and wide.steps == matmul.ONE:
         ways = [_partition(target, product, wide, g)[2] for g in (grains, None)]
         yield from ((split, (True, True)) for split in dict.fromkeys(ways))
@@ -376,19 +357,17 @@ def result_layout(
   )
 
 
-def windowed(view: View) -> set[int]:
-  """Dimensions of overlapping windows."""
-  groups = overlapping(view.shape, view.strides)
-  return {d for group in groups for d in group}
-
-
 def _whole_windows(
   target: Target, product: Product, plan: matmul.MatmulSplit
 ) -> Iterator[_Way]:
   """Variants of the plan that cut along windows last: several overlapping
   windows on a tile need little more than one of them."""
   shape = product.shape
-  last = {o.dims.index(d) for o in product.sides for d in windowed(o.view)}
+  last = {
+    o.dims.index(d)
+    for o in product.sides
+    for d in windowed(o.view.shape, o.view.strides)
+  }
   if not last or plan.steps != matmul.ONE:
     return
   ways = []
@@ -401,7 +380,7 @@ def _whole_windows(
     )
   for found in itertools.product(*ways):
     parts = dict(p for group in found for p in group.items())
-    ordered = [parts[d] for d in range(len(shape))]
+    ordered = tuple([parts[d] for d in range(len(shape))])
     yield matmul.partition(shape, ordered, product.counts), (True, True)
 
 

@@ -10,28 +10,20 @@ from jaxlib.ipu.kernel.writer import Writer
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
 from jaxlib.ipu.ops import _dot_repeat
-from jaxlib.ipu.ops._dot_loops import JoinedDims
 from jaxlib.ipu.ops._dot_split import Choice, Product, choose
 from jaxlib.ipu.ops._dot_sums import Block, Sums
 from jaxlib.ipu.ops.elementwise import convert
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile.view import View
 
 
-def compute(
-  builder: Builder,
-  product: Product,
-  loops: Sequence[JoinedDims],
-  left: View,
-  right: View,
-) -> int:
+def compute(builder: Builder, product: Product) -> int:
   """Adds a product's steps; returns the root of its result."""
   choice = choose(builder, product)
   outer = product.outer
   parts = _blocks(product.shape[:outer], choice.first[:outer])
   if choice.steps.results == 1:
     (whole,) = parts
-    return _compute_part(builder, product, choice, loops, left, right, whole)
+    return _compute_part(builder, product, choice, whole)
   dtype = product.value.dtype
   result = builder.new_root(
     tuple(product.shape[d] for d in product.kept),
@@ -40,7 +32,7 @@ def compute(
   )
   every = builder.root_view(result)
   for part in parts:
-    root = _compute_part(builder, product, choice, loops, left, right, part)
+    root = _compute_part(builder, product, choice, part)
     begins, ends = ([place[d] for d in product.kept] for place in part)
     place = every.slice(begins, ends, [1] * len(begins))
     builder.copy_to([(builder.root_view(root), place)])
@@ -49,13 +41,7 @@ def compute(
 
 
 def _compute_part(
-  builder: Builder,
-  product: Product,
-  choice: Choice,
-  loops: Sequence[JoinedDims],
-  left: View,
-  right: View,
-  place: Block,
+  builder: Builder, product: Product, choice: Choice, place: Block
 ) -> int:
   """Adds the steps that make a part of a product's result; returns its root."""
   outer, dtype = product.outer, product.value.dtype
@@ -63,7 +49,7 @@ def _compute_part(
     Block((*place.begins, *b), (*place.ends, *e))
     for b, e in _blocks(product.shape[outer:], choice.first[outer:])
   ]
-  sums = Sums(builder, product, choice, loops, left, right, terms[0])
+  sums = Sums(builder, product, choice, terms[0])
   if choice.repeats:
     _dot_repeat.add_terms(sums, terms)
   else:

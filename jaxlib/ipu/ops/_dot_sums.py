@@ -12,11 +12,10 @@ from jaxlib.ipu.codelets.dot import DotHints
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.builder import Builder, Written
 from jaxlib.ipu.lower.exchange import Operand
-from jaxlib.ipu.ops._dot_loops import JoinedDims, part_of
+from jaxlib.ipu.ops._dot_loops import part_of
 from jaxlib.ipu.ops._dot_split import Choice, Product, result_layout
 from jaxlib.ipu.plan import cost, matmul, partials
 from jaxlib.ipu.program import schema
-from jaxlib.ipu.tile.view import View
 
 
 class Block(NamedTuple):
@@ -44,23 +43,10 @@ class Sums:
   """
 
   def __init__(
-    self,
-    builder: Builder,
-    product: Product,
-    choice: Choice,
-    loops: Sequence[JoinedDims],
-    left: View,
-    right: View,
-    first: Block,
+    self, builder: Builder, product: Product, choice: Choice, first: Block
   ) -> None:
-    """`loops` are the dimensions of the iteration space, `left` and `right` the
-    operands with a dimension for each, and `first` is the first step's block.
-    """
+    """`first` is the first step's block."""
     self.builder, self.product, self.choice = builder, product, choice
-    self._sides = (
-      (left, [loop.lhs for loop in loops]),
-      (right, [loop.rhs for loop in loops]),
-    )
     many = choice.steps.terms > 1
     self.dtype = choice.accumulate if many else product.value.dtype
     self.layout = result_layout(
@@ -70,11 +56,12 @@ class Sums:
     kept = tuple(first.shape[d] for d in product.kept)
     self.root = builder.new_root(kept, self.dtype, self.layout)
 
-  def operands(self, block: Block) -> list[Operand]:
+  def operands(self, block: Block) -> Sequence[Operand]:
     """What a step reads of both operands."""
-    return [
-      part_of(view, block.begins, block.ends, own) for view, own in self._sides
-    ]
+    sides = self.product.sides
+    if block.shape == self.product.shape:
+      return sides
+    return [part_of(side, block.begins, block.ends) for side in sides]
 
   def add(
     self,

@@ -7,7 +7,6 @@ and a convolution is a product with a view of overlapping windows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,7 @@ from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.layout import Layout
 from jaxlib.ipu.lower.builder import Builder
-from jaxlib.ipu.ops._dot_loops import (
-  JoinedDims,
-  as_loops,
-  free,
-  loops_of,
-  part_of,
-)
+from jaxlib.ipu.ops._dot_loops import Access, free, loops_of
 from jaxlib.ipu.ops._dot_split import Product, choose, preferred
 from jaxlib.ipu.ops._dot_steps import compute
 from jaxlib.ipu.target import Target
@@ -65,28 +58,32 @@ def _lower(builder: Builder, node: Node) -> None:
       "convert the operands before it, or the result after it, with astype",
     )
   lhs, rhs = (builder.view(v) for v in node.inputs)
-  product, loops, left, right = _as_product(node, lhs, rhs)
+  product = _as_product(node, lhs, rhs)
   if 0 in product.shape:  # an empty result, or empty sums
     zero = builder.constant(np.zeros((), NUMPY[value.dtype]), value.dtype)
     builder.fill(zero, builder.result(node))
     return
-  root = compute(builder, product, loops, left, right)
+  root = compute(builder, product)
   result = builder.root_view(root).reshape(value.shape)
   assert result is not None
   builder.define(value, result)
 
 
-def _as_product(
-  node: Node, lhs: View, rhs: View
-) -> tuple[Product, list[JoinedDims], View, View]:
-  """A node's iteration space, its dimensions, and both operands with one
-  dimension for each of these."""
-  groups = loops_of(node.attributes, lhs, rhs)
-  loops = [loop for group in groups for loop in group]
-  left = as_loops(lhs, [loop.lhs for loop in loops])
-  right = as_loops(rhs, [loop.rhs for loop in loops])
-  product = _product(groups, left, right, node.results[0], node.attributes)
-  return product, loops, left, right
+def _as_product(node: Node, lhs: View, rhs: View) -> Product:
+  d: DotDimensions = node.attributes
+  loops = loops_of(
+    d, Access(lhs.shape, lhs.strides), Access(rhs.shape, rhs.strides)
+  )
+  left, right = loops.sides
+  return Product(
+    loops.shape,
+    loops.counts,
+    (left.operand(lhs), right.operand(rhs)),
+    loops.kept,
+    node.results[0],
+    d.f16_sums,
+    d.fourier,
+  )
 
 
 def _prefers(
@@ -116,39 +113,7 @@ def _as_if(node: Node, number: int, view: View, root: int) -> Product:
   other = node.inputs[1 - number]
   strides = dense_strides(other.shape)
   views = [view, View(root, 0, strides, other.shape, other.dtype)]
-  return _as_product(node, views[number], views[1 - number])[0]
-
-
-def _product(
-  groups: Sequence[Sequence[JoinedDims]],
-  left: View,
-  right: View,
-  value: Value,
-  d: DotDimensions,
-) -> Product:
-  loops = [loop for group in groups for loop in group]
-  shape = tuple(
-    max(a, b) if a and b else 0 for a, b in zip(left.shape, right.shape)
-  )
-  none = [0] * len(shape)
-  outer = len(loops) - len(groups[3])
-  return Product(
-    shape,
-    (len(groups[0]), len(groups[1]), len(groups[2])),
-    (
-      part_of(left, none, shape, [loop.lhs for loop in loops]),
-      part_of(right, none, shape, [loop.rhs for loop in loops]),
-    ),
-    tuple(
-      sorted(
-        (d for d in range(outer) if loops[d].result and shape[d] != 1),
-        key=lambda d: loops[d].result,
-      )
-    ),
-    value,
-    d.f16_sums,
-    d.fourier,
-  )
+  return _as_product(node, views[number], views[1 - number])
 
 
 def _outer(e: Emitter, node: Node) -> list[Value] | None:

@@ -49,7 +49,7 @@ def sourced(cost: schema.Cost) -> Sourced:
   """A cost with its sources; one without any counts as guessed."""
   if isinstance(cost, Sourced):
     return cost
-  found = Sourced(*_figures(cost))
+  found = Sourced(*_FIGURES(cost))
   found.guessed = cycles(cost)
   return found
 
@@ -381,20 +381,22 @@ def host_callback(
   return add(there, host_stream(target, list(received) or [0]))
 
 
-def _figures(cost: schema.Cost) -> list[float]:
-  return [getattr(cost, f.name) for f in dataclasses.fields(cost)]
+_FIGURES, _SOURCED_FIGURES = (
+  operator.attrgetter(*[f.name for f in dataclasses.fields(record)])
+  for record in (schema.Cost, Sourced)
+)
 
 
 def add(a: schema.Cost, b: schema.Cost) -> Sourced:
   """The sum of two costs."""
-  both = _figures(sourced(a)), _figures(sourced(b))
+  both = _SOURCED_FIGURES(sourced(a)), _SOURCED_FIGURES(sourced(b))
   return Sourced(*map(operator.add, *both))
 
 
 def beyond(a: schema.Cost, b: schema.Cost) -> Sourced:
   """The cost `a` without `b`, which is a part of it."""
-  both = zip(_figures(sourced(a)), _figures(sourced(b)), strict=True)
-  return Sourced(*(x - y for x, y in both))
+  both = _SOURCED_FIGURES(sourced(a)), _SOURCED_FIGURES(sourced(b))
+  return Sourced(*map(operator.sub, *both))
 
 
 def cycles(cost: schema.Cost) -> float:

@@ -204,13 +204,12 @@ def _plan_step(
   b, m, n, k = (-(-x // s) for x, s in zip(space, (1, *steps), strict=True))
   lhs_dtype, rhs_dtype, out_dtype, sum_dtype = dtypes
   fields = schema.Dot(sum_dtype, int(steps.terms > 1))
-  hints = DotHints(
+  hints = functools.partial(
+    DotHints,
     f16_sums=f16_sums,
     vector=min(m, n) == 1,
     stored=out_dtype if steps.terms == 1 else sum_dtype,
-    whole=True,
   )
-  partly = dataclasses.replace(hints, whole=False)
   partial_bytes = SIZE[sum_dtype]
   cast_bytes = SIZE[out_dtype] if SIZE[out_dtype] < partial_bytes else 0
   tiles = target.num_tiles
@@ -226,10 +225,11 @@ def _plan_step(
   sizes = SIZE[lhs_dtype], SIZE[rhs_dtype]
   charged = tuple(map(operator.mul, sizes, charged_fractions))
   candidates = Candidates(
-    target, (b, m, n, k), grains, fields, (lhs_dtype, rhs_dtype), hints,
+    target, (b, m, n, k), grains, fields, (lhs_dtype, rhs_dtype),
+    hints(whole=True),
     (*sizes, partial_bytes, cast_bytes), charged, further, room,
   )  # fmt: skip
-  adding = adding_cycles(target, sum_dtype)
+  adding = adding_cycles(target, sum_dtype, sourced=False)
 
   def price(split: Split) -> tuple[float, float]:
     """The cycles of a candidate, and those without the operands' exchange."""
@@ -238,7 +238,7 @@ def _plan_step(
     gk = split.parts[3]
     at_hand = CODELET.cycles(
       target, fields, [lhs_dtype, rhs_dtype], [out_dtype], block,
-      hints if gk == 1 else partly,
+      hints(whole=gk == 1),
     ).total  # fmt: skip
     if gk > 1:
       outputs = bb * mb * nb
@@ -320,11 +320,12 @@ def _received(
   return lhs + rhs
 
 
+@functools.lru_cache(maxsize=4096)
 def partition(
   shape: tuple[int, ...],
-  parts: Sequence[int],
-  counts: Sequence[int],
-  grains: Sequence[int] | None = None,
+  parts: tuple[int, ...],
+  counts: tuple[int, int, int],
+  grains: tuple[int, ...] | None = None,
 ) -> Layout:
   """A plan's mapping of the iteration space; its first `counts` dimensions are
   those of b, m and n, the others those of k. Parts along n are on adjacent
@@ -379,15 +380,16 @@ def _block(
   factors = refine(partition.factors, shape)
   assert factors is not None, "partitions keep to dimensions"
   sizes = [math.prod(min(f.block, f.extent) for f in fs) for fs in factors]
-  b, m, n, k = (math.prod(sizes[s]) for s in spans(shape, counts))
+  b, m, n, k = (math.prod(sizes[s]) for s in spans(len(shape), counts))
   terms = factors[sum(counts) :]
   return b, m, n, k, math.prod(f.parts for fs in terms for f in fs)
 
 
-def spans(shape: Sequence[int], counts: Sequence[int]) -> list[slice]:
+@functools.lru_cache(maxsize=4096)
+def spans(rank: int, counts: tuple[int, int, int]) -> tuple[slice, ...]:
   """The dimensions of b, m, n and k in an iteration space."""
-  ends = [0, *itertools.accumulate(counts), len(shape)]
-  return [slice(a, b) for a, b in itertools.pairwise(ends)]
+  ends = [0, *itertools.accumulate(counts), rank]
+  return tuple([slice(a, b) for a, b in itertools.pairwise(ends)])
 
 
 def least_cycles(
@@ -398,10 +400,11 @@ def least_cycles(
   dtypes: Sequence[DType],
 ) -> float:
   """A lower bound of the cycles of `split`, whose arguments it takes: those of
-  the largest block at the matrix unit's best rate."""
-  both = all(dtype is DType.F16 for dtype in dtypes[:2])
+  the largest block's multiplications at the best rate."""
+  *operands, out_dtype = dtypes
+  fields = schema.Dot(_ACCUMULATE.get(out_dtype, out_dtype), 0)
   macs = math.prod(_block(partition, shape, counts)[:4])
-  return macs / (2 * target.fp16_macs if both else target.fp32_macs)
+  return CODELET.least_cycles(target, fields, operands, macs)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -444,7 +447,7 @@ def split(
   ).total
   outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
-    adding = adding_cycles(target, accumulate_dtype)
+    adding = adding_cycles(target, accumulate_dtype, sourced=False)
     cycles += combination(target, outputs, parts, partial_bytes, adding)
   memory = outputs * partial_bytes * (2 if parts > 1 else 1)
   if parts == 1 and SIZE[out_dtype] < partial_bytes:

@@ -31,9 +31,12 @@ _SUPERVISOR, _START, _STEP, _PARTIAL, _VECTOR_BYTES = 33, 20, 8, 2, 16
 _VECTOR_ADDS = (DType.F16, DType.F32)
 
 
-def adding_cycles(target: Target, dtype: DType) -> ReduceCycles:
+def adding_cycles(
+  target: Target, dtype: DType, sourced: bool = True
+) -> ReduceCycles:
   """Adding partials: poplin's ReduceAdd; the tile's own partials stay in place.
-  Integers and f64, which no vector unit adds, take as long as in reductions."""
+  Integers and f64, which no vector unit adds, take as long as in reductions;
+  without their sources, if not `sourced`, as planners need only totals."""
 
   def cycles(share: Any, fan: Any) -> Cycles:
     vectors = up(share / (_VECTOR_BYTES / SIZE[dtype]))
@@ -46,7 +49,9 @@ def adding_cycles(target: Target, dtype: DType) -> ReduceCycles:
   if dtype in _VECTOR_ADDS:
     return cycles
   each, width = _reducing(target, dtype)
-  return lambda share, fan: cell_cycles(target, share, fan, each, width)
+  return lambda share, fan: cell_cycles(
+    target, share, fan, each, width, sourced=sourced
+  )
 
 
 def adding_bound(target: Target, dtype: DType) -> tuple[float, ...]:

@@ -92,26 +92,33 @@ class Candidates:
       ),
     )  # fmt: skip
 
-  def first(self, size: int) -> tuple[list[Split], int]:
-    """The first `size` candidates, and the number of all: first those that fit,
-    by their cycles, then the others, by their bytes."""
+  def _ranked(self, size: int) -> tuple[array.array[float], int]:
+    """The figures of the first `size` candidates, and the number of all."""
     figures = array.array("d", bytes(8 * _FIGURES * size))
     count = library.function(*_PRODUCT_SPLITS)(
       *self._product.buffer_info(), figures.buffer_info()[0], size
     )
     library.checked(count, lambda: f"no product: {self._product}")
-    rows = (
-      figures[i : i + _FIGURES]
-      for i in range(0, _FIGURES * min(count, size), _FIGURES)
-    )
-    return [
-      Split((int(b), int(m), int(n), int(k)), int(number), cycles, size)
-      for b, m, n, k, number, cycles, size in rows
-    ], count
+    return figures, count
+
+  def first(self, size: int) -> tuple[list[Split], int]:
+    """The first `size` candidates, and the number of all: first those that fit,
+    by their cycles, then the others, by their bytes."""
+    figures, count = self._ranked(size)
+    return [_split(figures, i) for i in range(min(count, size))], count
 
   def __iter__(self) -> Iterator[Split]:
     """All candidates, in the order of `first`."""
-    found, count = self.first(_FEW)
-    yield from found
-    if count > len(found):
-      yield from self.first(count)[0][len(found) :]
+    figures, count = self._ranked(_FEW)
+    for i in range(min(count, _FEW)):
+      yield _split(figures, i)
+    if count > _FEW:
+      figures, _ = self._ranked(count)
+      for i in range(_FEW, count):
+        yield _split(figures, i)
+
+
+def _split(figures: array.array[float], number: int) -> Split:
+  at = number * _FIGURES
+  b, m, n, k, place, cycles, size = figures[at : at + _FIGURES]
+  return Split((int(b), int(m), int(n), int(k)), int(place), cycles, size)

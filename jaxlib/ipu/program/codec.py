@@ -67,7 +67,7 @@ def encoder(t: Any) -> Encoder:
     pack = struct.Struct("<" + letter).pack
     return lambda value, out: out.append(pack(value))
   if t is str:
-    return lambda value, out: _put_bytes(value.encode(), out)
+    return _put_text
   if t is bytes:
     return _put_bytes
   if t is Code:
@@ -102,8 +102,12 @@ class Shared(list[Any]):
 
 
 def _put_bytes(value: bytes, out: list[bytes]) -> None:
-  out.append(_COUNT.pack(len(value)))
-  out.append(value)
+  out += _COUNT.pack(len(value)), value
+
+
+def _put_text(value: str, out: list[bytes]) -> None:
+  text = value.encode()
+  out += _COUNT.pack(len(text)), text
 
 
 def _list_encoder(element: Any) -> Encoder:

@@ -8,6 +8,7 @@ donated and constants stay for the whole run, and so does the code.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -95,8 +96,9 @@ class MemoryPlan:
   def record(self, target: Target) -> schema.Memory:
     """The plan as a record of the program."""
     needed = self.addresses.needed(target, self.code.total)
-    begins = np.flatnonzero(np.diff(needed, prepend=-1))
-    lengths = np.diff(begins, append=len(needed))
+    changes = np.flatnonzero(needed[1:] != needed[:-1]) + 1
+    begins = [0, *changes.tolist()]
+    ends = [*begins[1:], len(needed)]
     return schema.Memory(
       self.argument_bytes,
       self.result_bytes,
@@ -105,7 +107,7 @@ class MemoryPlan:
       self.code_bytes,
       self.bytes_with_gaps,
       self.peak_tile,
-      lengths.tolist(),
+      list(map(operator.sub, ends, begins)),
       needed[begins].tolist(),
     )
 

@@ -21,9 +21,7 @@ FullestEnd EndOf(const SegmentCounts& counts, int64_t moved, bool keeps,
   int64_t segments = SegmentsOf(counts, moved);
   if (length && segments > 1) {
     const int64_t row = std::min(length, counts.block);
-    const int64_t longest =
-        *std::max_element(lines.inner.begin(), lines.inner.end());
-    const int64_t each = CeilDiv(longest, row) * counts.per_block;
+    const int64_t each = CeilDiv(lines.Longest(), row) * counts.per_block;
     segments = std::max<int64_t>(std::min(segments, lines.Crossing(each)), 1);
   }
   const int64_t peers = std::max<int64_t>(counts.peers - keeps, 1);

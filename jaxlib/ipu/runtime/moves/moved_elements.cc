@@ -159,15 +159,6 @@ MovedLines Counter::Count(int64_t* figures) {
   const bool single = destination().end().layout.NumReplicas() == 1;
   const auto row = [&](int figure) { return figures + figure * tiles_; };
   int64_t *received = row(kReceived), *sent = row(kSent), *kept = row(kKept);
-  auto& [length, arriving, leaving] = lines;
-  if (length) {
-    for (Lines* end : {&arriving, &leaving}) {
-      for (Ints* numbers :
-           {&end->inner, &end->inner_kept, &end->outer, &end->outer_kept}) {
-        numbers->resize(tiles_);
-      }
-    }
-  }
   for (size_t t = 0; t < tiles_; ++t) {
     const int64_t active = touched_[1].active[t], sends = touched_[0].first[t];
     const int64_t stays = active & touched_[0].active[t];
@@ -176,16 +167,19 @@ MovedLines Counter::Count(int64_t* figures) {
     received[t] = active * outer.wanted[t] * inner.wanted[t] - kept[t];
     sent[t] = sends * (outer.held[t] * inner.held[t] -
                        only * outer.alone[t] * inner.alone[t]);
-    if (!length) continue;
-    arriving.inner[t] = inner.wanted[t];
-    arriving.inner_kept[t] = inner.both[t];
-    arriving.outer[t] = active * outer.wanted[t];
-    arriving.outer_kept[t] = stays * outer.both[t];
-    leaving.inner[t] = inner.held[t];
-    leaving.inner_kept[t] = inner.alone[t];
-    leaving.outer[t] = sends * outer.held[t];
-    leaving.outer_kept[t] = sends * only * outer.alone[t];
   }
+  if (!lines.length) return lines;
+  lines.arriving = {inner.wanted, inner.both, outer.wanted, outer.both, {}, {}};
+  lines.leaving = {inner.held, inner.alone, outer.held, outer.alone, {}, {}};
+  lines.arriving.any_kept.resize(tiles_);
+  lines.leaving.any_kept.resize(tiles_);
+  for (size_t t = 0; t < tiles_; ++t) {
+    const uint8_t active = touched_[1].active[t];
+    lines.arriving.any_kept[t] = active & touched_[0].active[t];
+    lines.leaving.any_kept[t] = active & touched_[0].first[t] & single;
+  }
+  lines.arriving.any = std::move(touched_[1].active);
+  lines.leaving.any = std::move(touched_[0].first);
   return lines;
 }
 
@@ -413,12 +407,18 @@ std::optional<Figures> Counter::Windows(const Dims& dims) const {
 
 }  // namespace
 
+int64_t Lines::Longest() const {
+  int64_t most = inner[0];
+  for (size_t t = 1; t < inner.size(); ++t) most = std::max(most, inner[t]);
+  return most;
+}
+
 int64_t Lines::Crossing(int64_t segments) const {
   int64_t most = 0;
-  for (size_t t = 0; t < inner.size(); ++t) {
+  for (size_t t = 0; t < any.size(); ++t) {
     const int64_t some = std::min(inner[t] - inner_kept[t], segments);
-    most = std::max(
-        most, (outer[t] - outer_kept[t]) * segments + outer_kept[t] * some);
+    const int64_t all = any[t] * outer[t], kept = any_kept[t] * outer_kept[t];
+    most = std::max(most, (all - kept) * segments + kept * some);
   }
   return most;
 }

@@ -15,8 +15,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/moves/layout.h"
+#include "jaxlib/ipu/runtime/moves/per_tile.h"
 
 namespace ipu::moves {
 
@@ -29,8 +31,13 @@ inline constexpr int kReceived = 0, kSent = 1, kKept = 2, kMoveFigures = 3;
 // one of stride 1, and along all others; and of these, of those of elements
 // that stay on the tile.
 struct Lines {
-  Ints inner, inner_kept, outer, outer_kept;
+  PerTile inner = 0, inner_kept = 0, outer = 0, outer_kept = 0;
+  // Whether a tile has any lines, and any elements that stay on it; otherwise
+  // its outer indices do not count.
+  std::vector<uint8_t> any, any_kept;
 
+  // The most inner indices of a tile.
+  int64_t Longest() const;
   // Maximum number of segments that change tile, if each outer index has so
   // many segments.
   int64_t Crossing(int64_t segments) const;

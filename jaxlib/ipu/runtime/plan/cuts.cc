@@ -102,39 +102,48 @@ std::vector<Space> Candidates(int64_t tiles, const Space& space,
       Parts(space[2], tiles, tried, kOutputs, grains[1]),
       Parts(space[3], tiles, tried, kInputs, grains[2]),
   };
-  std::vector<Space> all, found;
-  for (const int64_t b : along[0]) {
-    for (const int64_t m : along[1]) {
-      if (b * m > tiles) break;
-      for (const int64_t n : along[2]) {
-        if (b * m * n > tiles) break;
-        for (const int64_t k : along[3]) {
-          if (b * m * n * k > tiles) break;
-          all.push_back({b, m, n, k});
+  // They are not kept: most are no candidates.
+  const auto for_all = [&](const auto& visit) {
+    for (const int64_t b : along[0]) {
+      for (const int64_t m : along[1]) {
+        if (b * m > tiles) break;
+        for (const int64_t n : along[2]) {
+          if (b * m * n > tiles) break;
+          for (const int64_t k : along[3]) {
+            if (b * m * n * k > tiles) break;
+            visit(Space{b, m, n, k});
+          }
         }
       }
     }
-  }
+  };
   const auto used = [](const Space& parts) {
     return parts[0] * parts[1] * parts[2] * parts[3];
   };
   const double least = kLeastUsed * static_cast<double>(tiles);
-  for (const Space& parts : all) {
-    if (all.size() <= kManySplits || parts[3] == 1 || used(parts) > least) {
+  size_t all = 0, whole = 0;
+  for_all([&](const Space& parts) {
+    ++all;
+    whole += parts[3] == 1 || used(parts) > least;
+  });
+  std::vector<Space> found;
+  found.reserve(all <= kManySplits ? all : whole);
+  for_all([&](const Space& parts) {
+    if (all <= kManySplits || parts[3] == 1 || used(parts) > least) {
       found.push_back(parts);
     }
-  }
+  });
   for (size_t d = 1; d < space.size(); ++d) {
     const int64_t grain = grains[d - 1];
-    for (Space parts : all) {
-      if (parts[d] != 1) continue;
+    for_all([&](Space parts) {
+      if (parts[d] != 1) return;
       const int64_t most = std::min(tiles / used(parts), space[d]);
       const int64_t block = CeilDiv(space[d], most);
       parts[d] = CeilDiv(space[d], CeilDiv(block, grain) * grain);
       const bool listed =
           std::binary_search(along[d].begin(), along[d].end(), parts[d]);
       if (!listed && used(parts) > least) found.push_back(parts);
-    }
+    });
   }
   return found;
 }
