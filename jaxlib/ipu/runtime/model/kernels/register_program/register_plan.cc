@@ -104,7 +104,7 @@ class Planner {
   void ReleaseOperands(uint16_t value);
   Status EmitAll();
   void PlaceOutputs();
-  std::vector<DType> StoredTypes() const;
+  std::vector<StoredOutput> StoredOutputs() const;
   void FinishOutputs();
 
   bool MayOverwrite(size_t output, uint64_t operand) const;
@@ -380,17 +380,16 @@ void Planner::PlaceOutputs() {
   }
 }
 
-// The element types of outputs that are stored as dense elements; kNone for
-// others.
-std::vector<DType> Planner::StoredTypes() const {
-  std::vector<DType> dtypes(plan_.outputs.size());
-  if (context_.results == nullptr) return dtypes;
-  for (size_t j = 0; j < dtypes.size(); ++j) {
+std::vector<StoredOutput> Planner::StoredOutputs() const {
+  std::vector<StoredOutput> stored(plan_.outputs.size());
+  if (context_.results == nullptr) return stored;
+  for (size_t j = 0; j < stored.size(); ++j) {
     const Operand& result = (*context_.results)[j];
-    if (StridedIterator(context_.shape, result).dense())
-      dtypes[j] = result.view.dtype;
+    if (StridedIterator(context_.shape, result).dense()) {
+      stored[j] = {result.view.dtype, result.streams};
+    }
   }
-  return dtypes;
+  return stored;
 }
 
 void Planner::FinishOutputs() {
@@ -414,7 +413,7 @@ Status Planner::Run() {
   }
   FinishOutputs();
   MakeNative({plan_, builder_.instructions(), builder_.first_constant()},
-             StoredTypes(), /*whole=*/context_.results != nullptr);
+             StoredOutputs(), /*whole=*/context_.results != nullptr);
   builder_.LayOut();
   return Status();
 }
