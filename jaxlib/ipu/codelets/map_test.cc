@@ -357,5 +357,48 @@ TEST_P(MapTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(message({{3}, {integers}, {integers}}), "");
 }
 
+// Indices that are computed in 64 bits and cut to 32, as the counters of random
+// numbers.
+TEST_P(MapTest, CountersOf64Bits) {
+  for (int64_t columns = 1; columns <= 130; ++columns) {
+    const std::vector<int64_t> shape = {7, columns};
+    const auto from = static_cast<uint16_t>(RegisterType::kU64);
+    Builder code;
+    const auto row = code.Add(Opcode::kIota, RegisterType::kU64, {}, 0);
+    const auto column = code.Add(Opcode::kIota, RegisterType::kU64, {}, 1);
+    const auto place =
+        code.Add(Opcode::kAdd, RegisterType::kU64,
+                 {code.Add(Opcode::kMul, RegisterType::kU64,
+                           {row, code.Constant<uint64_t>(columns)}),
+                  column});
+    const auto high = code.Add(Opcode::kShrLogical, RegisterType::kU64,
+                               {place, code.Constant<uint64_t>(32)});
+    const auto low =
+        code.Add(Opcode::kConvert, RegisterType::kU32, {place, from});
+    const auto key = code.Load<uint32_t>(0);
+    code.map.outputs = {
+        code.Add(Opcode::kXor, RegisterType::kU32, {low, key}),
+        code.Add(Opcode::kConvert, RegisterType::kU32, {high, from}),
+        code.Add(Opcode::kConvert, RegisterType::kI32, {place, from})};
+    const std::vector<int64_t> strides = {columns, 1};
+    Setting setting{shape, {Strided(0, DType::kU32, shape, {0, 0})}, {}};
+    std::vector<uint32_t> results[3];
+    const uint32_t k = 0xfedcba98;
+    std::vector<void*> bases = {const_cast<uint32_t*>(&k)};
+    for (uint32_t j = 0; j < 3; ++j) {
+      setting.results.push_back(
+          Strided(1 + j, j < 2 ? DType::kU32 : DType::kI32, shape, strides));
+      results[j].resize(7 * columns);
+      bases.push_back(results[j].data());
+    }
+    RunMap(table(), setting, code.map, bases);
+    for (uint32_t i = 0; i < 7 * columns; ++i) {
+      EXPECT_EQ(results[0][i], i ^ k);
+      EXPECT_EQ(results[1][i], 0u);
+      EXPECT_EQ(results[2][i], i);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ipu::model

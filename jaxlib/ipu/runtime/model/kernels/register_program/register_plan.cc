@@ -9,6 +9,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
+#include "jaxlib/ipu/runtime/program/register_narrow.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 #include "jaxlib/ipu/runtime/support/threshold.h"
 
@@ -171,6 +172,7 @@ void Planner::Classify() {
       row[k] = uniform[k] || (plan_.row && iterators[k].run() % plan_.row == 0);
     }
   }
+  program::NarrowIntegers(program_, context_.shape);
   program::Simplify(program_, row);
   ForwardAliases(program_);
   FindMoved();
