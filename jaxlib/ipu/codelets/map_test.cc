@@ -44,6 +44,84 @@ TEST_P(MapTest, WritesItsOwnElementsOnly) {
   }
 }
 
+// x + y and x, of lengths up to 130 at places that are aligned or not, with a
+// guard element before and after each result.
+template <typename T>
+void CheckStreams(const Factories& table) {
+  constexpr int64_t kMost = 130, kLine = 64 / sizeof(T);
+  for (int64_t n = 1; n <= kMost; ++n) {
+    Builder code;
+    const auto x = code.Load<T>(0), y = code.Load<T>(1);
+    const auto sum = code.Add(Opcode::kAdd, TypeOf<T>::kRegister, {x, y});
+    code.map.outputs = {sum,
+                        code.Add(Opcode::kMax, TypeOf<T>::kRegister, {sum, x})};
+    const Operand dense = Strided(0, TypeOf<T>::kDtype, {n}, {1});
+    Setting setting{{n}, {dense, dense}, {dense, dense}};
+    for (uint32_t k = 0; k < 2; ++k) {
+      setting.operands[k].view.base = k;
+      setting.results[k].view.base = 2 + k;
+      setting.results[k].streams = true;
+    }
+    for (const int64_t first : {int64_t{0}, int64_t{1}}) {
+      for (const int64_t second : {int64_t{0}, kLine / 2}) {
+        alignas(64) T a[kMost], b[kMost], results[2][kMost + 3 * kLine];
+        for (int64_t i = 0; i < n; ++i) {
+          a[i] = static_cast<T>(3 * i);
+          b[i] = static_cast<T>(100 - 7 * i);
+        }
+        for (auto& result : results) {
+          for (T& element : result) element = -1;
+        }
+        T* const to[] = {&results[0][kLine + first],
+                         &results[1][kLine + second]};
+        RunMap(table, setting, code.map, {a, b, to[0], to[1]});
+        for (int64_t i = 0; i < n; ++i) {
+          EXPECT_EQ(to[0][i], static_cast<T>(a[i] + b[i]));
+          EXPECT_EQ(to[1][i], std::max(to[0][i], a[i]));
+        }
+        for (const T* const result : to) {
+          EXPECT_EQ(result[-1], static_cast<T>(-1));
+          EXPECT_EQ(result[n], static_cast<T>(-1));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MapTest, StoresPastTheCaches) {
+  CheckStreams<float>(table());
+  CheckStreams<double>(table());
+  CheckStreams<int32_t>(table());
+  CheckStreams<uint64_t>(table());
+}
+
+// What is narrower than a vector's lanes, or divided among threads.
+TEST_P(MapTest, StoresLargeResultsPastTheCaches) {
+  constexpr int64_t kRows = 300, kColumns = 1000;
+  Builder code;
+  const auto x = code.Load<float>(0), y = code.Load<float>(1);
+  const auto sum = code.Add(Opcode::kAdd, RegisterType::kF32, {x, y});
+  const auto less = code.Add(Opcode::kLt, RegisterType::kF32, {x, y});
+  code.map.outputs = {sum, less};
+  const std::vector<int64_t> shape = {kRows, kColumns};
+  Setting setting{shape,
+                  {Strided(0, DType::kF32, shape, {kColumns, 1}),
+                   Strided(1, DType::kF32, shape, {1, 0})},
+                  {Strided(2, DType::kF32, shape, {kColumns, 1}),
+                   Strided(3, DType::kBool, shape, {kColumns, 1})}};
+  for (Operand& result : setting.results) result.streams = true;
+  std::vector<float> a(kRows * kColumns), b(kRows), sums(a.size());
+  std::vector<uint8_t> flags(a.size());
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 501);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i);
+  RunMap(table(), setting, code.map,
+         {a.data(), b.data(), sums.data(), flags.data()}, /*threads=*/3);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(sums[i], a[i] + b[i / kColumns]);
+    EXPECT_EQ(flags[i], a[i] < b[i / kColumns]);
+  }
+}
+
 // One operand of each layout, summed and compared with a simple loop.
 TEST_P(MapTest, Layouts) {
   const std::vector<std::vector<int64_t>> shapes = {
@@ -277,6 +355,49 @@ TEST_P(MapTest, RefusesWhatDoesNotFit) {
   EXPECT_NE(message({{3}, {integers}, {}}).find("1 outputs for 0 results"),
             std::string::npos);
   EXPECT_EQ(message({{3}, {integers}, {integers}}), "");
+}
+
+// Indices that are computed in 64 bits and cut to 32, as the counters of random
+// numbers.
+TEST_P(MapTest, CountersOf64Bits) {
+  for (int64_t columns = 1; columns <= 130; ++columns) {
+    const std::vector<int64_t> shape = {7, columns};
+    const auto from = static_cast<uint16_t>(RegisterType::kU64);
+    Builder code;
+    const auto row = code.Add(Opcode::kIota, RegisterType::kU64, {}, 0);
+    const auto column = code.Add(Opcode::kIota, RegisterType::kU64, {}, 1);
+    const auto place =
+        code.Add(Opcode::kAdd, RegisterType::kU64,
+                 {code.Add(Opcode::kMul, RegisterType::kU64,
+                           {row, code.Constant<uint64_t>(columns)}),
+                  column});
+    const auto high = code.Add(Opcode::kShrLogical, RegisterType::kU64,
+                               {place, code.Constant<uint64_t>(32)});
+    const auto low =
+        code.Add(Opcode::kConvert, RegisterType::kU32, {place, from});
+    const auto key = code.Load<uint32_t>(0);
+    code.map.outputs = {
+        code.Add(Opcode::kXor, RegisterType::kU32, {low, key}),
+        code.Add(Opcode::kConvert, RegisterType::kU32, {high, from}),
+        code.Add(Opcode::kConvert, RegisterType::kI32, {place, from})};
+    const std::vector<int64_t> strides = {columns, 1};
+    Setting setting{shape, {Strided(0, DType::kU32, shape, {0, 0})}, {}};
+    std::vector<uint32_t> results[3];
+    const uint32_t k = 0xfedcba98;
+    std::vector<void*> bases = {const_cast<uint32_t*>(&k)};
+    for (uint32_t j = 0; j < 3; ++j) {
+      setting.results.push_back(
+          Strided(1 + j, j < 2 ? DType::kU32 : DType::kI32, shape, strides));
+      results[j].resize(7 * columns);
+      bases.push_back(results[j].data());
+    }
+    RunMap(table(), setting, code.map, bases);
+    for (uint32_t i = 0; i < 7 * columns; ++i) {
+      EXPECT_EQ(results[0][i], i ^ k);
+      EXPECT_EQ(results[1][i], 0u);
+      EXPECT_EQ(results[2][i], i);
+    }
+  }
 }
 
 }  // namespace

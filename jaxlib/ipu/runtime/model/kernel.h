@@ -60,6 +60,9 @@ struct Operand {
   // The view's dimension for each dimension of the iteration space, or -1 where
   // the operand is broadcast along it.
   std::vector<int32_t> dims;
+  // Of a result: large, and not read again by the program. Stores then may
+  // bypass the caches (loader.cc).
+  bool streams = false;
 
   // The view's stride, in elements, along iteration dimension d.
   int64_t Stride(size_t d) const {

@@ -23,6 +23,11 @@ constexpr int64_t kCacheLine = 64;
 // arena.
 constexpr int64_t kMostCounts = 64;
 constexpr int64_t kCountBytes = sizeof(uint64_t);
+// Larger results are stored past the caches: memory need not be read before it
+// is written. Measured, of copies, where the third-level cache has 32 MB: a
+// third faster from 12 MB on, and as fast at 16 MB if what was written is read
+// next; half as fast where operands are overwritten.
+constexpr int64_t kFewBytes = int64_t{16} << 20;
 
 // Writes the number of the device.
 class WritePartitionId : public Kernel {
@@ -112,7 +117,7 @@ class Loader {
       set.operands.push_back({ViewOf(a.tensor), a.dims});
     }
     for (const program::Access& a : s.results) {
-      set.results.push_back({ViewOf(a.tensor), a.dims});
+      set.results.push_back({ViewOf(a.tensor), a.dims, Streams(a.tensor)});
     }
     waiting_.push_back(std::move(set));
     return Status();
@@ -323,6 +328,18 @@ class Loader {
   Status AddStep(const program::Call& s, Block& block) {
     Add(block.cost, CountersOf(s.cost));
     return AddSteps(s.body, block);
+  }
+
+  // Whether a tensor is a large result of the program that nothing but one step
+  // accesses, and that takes no argument's memory.
+  bool Streams(uint32_t tensor) const {
+    const uint32_t root = p_.tensors[tensor].root;
+    const uint32_t base = StorageOf(tensor).base;
+    return p_.tensors[root].space ==
+               static_cast<uint8_t>(program::Space::kResult) &&
+           storage_[base] == base && accesses_.OfComputeSets(root) == 1 &&
+           accesses_.OfOthers(root) == 0 &&
+           static_cast<int64_t>(program::Bytes(p_.tensors[root])) >= kFewBytes;
   }
 
   bool OnHost(uint32_t tensor) const {

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/program/register_division.h"
+#include "jaxlib/ipu/runtime/program/register_narrow.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -244,6 +245,72 @@ TEST(LeaveRoundingToStores, OnlyWhereTheStoreRoundsTheSame) {
   ASSERT_TRUE(decoded.ok());
   LeaveRoundingToStores(*decoded, {DType::kI8, DType::kI16});
   EXPECT_EQ(decoded->outputs, (std::vector<uint16_t>{0, 1}));
+}
+
+// What is left of code over an iteration space after its integers are narrowed.
+std::vector<Instruction> Narrowed(std::initializer_list<Instruction> code,
+                                  uint16_t output, int64_t extent) {
+  auto decoded = Decode(code, {output});
+  EXPECT_TRUE(decoded.ok()) << decoded.status().message();
+  NarrowIntegers(*decoded, {extent});
+  Simplify(*decoded, {false, false});
+  return decoded->code;
+}
+
+TEST(NarrowIntegers, CountersAreComputedIn32Bits) {
+  constexpr RegisterType U64 = RegisterType::kU64;
+  const auto from = static_cast<uint16_t>(U64);
+  const Instruction iota{Opcode::kIota, U64, {}, 0};
+  const Instruction three{Opcode::kConst, U64, {}, 3};
+  const Instruction shift{Opcode::kConst, U64, {}, 32};
+  const auto low = Narrowed({iota,
+                             three,
+                             {Opcode::kMul, U64, {0, 1}, 0},
+                             {Opcode::kAdd, U64, {2, 1}, 0},
+                             {Opcode::kConvert, U32, {3, from}, 0}},
+                            4, 1000);
+  for (const Instruction& i : low) EXPECT_EQ(i.type, U32);
+  EXPECT_EQ(low[0].op, Opcode::kIota);
+
+  const auto high = Narrowed({iota,
+                              shift,
+                              {Opcode::kShrLogical, U64, {0, 1}, 0},
+                              {Opcode::kConvert, U32, {2, from}, 0}},
+                             3, int64_t{1} << 32);
+  ASSERT_EQ(high.size(), 1u);
+  EXPECT_EQ(high[0].op, Opcode::kConst);
+  EXPECT_EQ(high[0].imm, 0u);
+
+  const auto as_signed =
+      Narrowed({iota, {Opcode::kConvert, I32, {0, from}, 0}}, 1, 1000);
+  ASSERT_EQ(as_signed.size(), 2u);
+  EXPECT_EQ(as_signed[1].op, Opcode::kBitcast);
+}
+
+TEST(NarrowIntegers, WhatMayExceedThemIsKept) {
+  constexpr RegisterType U64 = RegisterType::kU64;
+  const auto from = static_cast<uint16_t>(U64);
+  const Instruction iota{Opcode::kIota, U64, {}, 0};
+  const Instruction large{Opcode::kConst, U64, {}, uint64_t{1} << 31};
+  const Instruction sixteen{Opcode::kConst, U64, {}, 16};
+  const auto type_of_sum = [&](const Instruction& last, int64_t extent) {
+    return Narrowed({iota,
+                     large,
+                     sixteen,
+                     {Opcode::kMul, U64, {0, 1}, 0},
+                     last,
+                     {Opcode::kShrLogical, U64, {4, 2}, 0},
+                     {Opcode::kConvert, U32, {5, from}, 0}},
+                    6, extent)[0]
+        .type;
+  };
+  const Instruction add{Opcode::kAdd, U64, {3, 1}, 0};
+  EXPECT_EQ(type_of_sum(add, 1), U32);
+  EXPECT_EQ(type_of_sum(add, 2), U64);  // 2^31 + 2^31
+  EXPECT_EQ(Narrowed({iota, {Opcode::kConvert, U32, {0, from}, 0}}, 1,
+                     (int64_t{1} << 32) + 1)[0]
+                .type,
+            U64);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ class Blocks final : public PreparedEvaluator {
         if (!d.direct()) Store(d, memory, at, n, outs[j]);
       }
     }
+    EndStreams();
   }
 
  private:

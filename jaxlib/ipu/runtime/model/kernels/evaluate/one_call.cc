@@ -32,6 +32,7 @@ class OneCall final : public PreparedEvaluator {
     }
     const Step& step = plan().steps[0];
     step.fn(step, Frame{slots, memory.bases, nullptr, begin, end - begin});
+    EndStreams();
   }
 
   // Code without uniform values and slots of its own needs no set-up and is

@@ -4,6 +4,8 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_EVALUATE_PREPARED_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_EVALUATE_PREPARED_H_
 
+#include <immintrin.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -67,6 +69,10 @@ class PreparedEvaluator : public Evaluator {
     return prepared_.destinations;
   }
   const RegisterProgram& program() const { return prepared_.program; }
+  // Orders stores that bypass the caches before what other threads do next.
+  void EndStreams() const {
+    if (plan_.streams) _mm_sfence();
+  }
   // All elements of an output's destination.
   Item ItemOf(const Destination& d) const;
 

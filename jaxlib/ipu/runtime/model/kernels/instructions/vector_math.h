@@ -87,6 +87,32 @@ struct Rounded {
             std::bit_cast<Bits<Element<V>>>(kRounder<Element<V>>))) {}
 };
 
+// x, but not above `most`; keeps NaN. As AtLeast.
+template <typename V>
+inline V AtMost(const V& x, Element<V> most) {
+  [[maybe_unused]] constexpr bool kF32 = std::is_same_v<Element<V>, float>;
+  const V bound = Splat<V>(most);
+#if IPU_AVX512
+  if constexpr (sizeof(V) == 64 && kF32) {
+    return BitCast<V>(
+        _mm512_min_ps(BitCast<__m512>(bound), BitCast<__m512>(x)));
+  } else if constexpr (sizeof(V) == 64) {
+    return BitCast<V>(
+        _mm512_min_pd(BitCast<__m512d>(bound), BitCast<__m512d>(x)));
+  }
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof(V) == 32 && kF32) {
+    return BitCast<V>(
+        _mm256_min_ps(BitCast<__m256>(bound), BitCast<__m256>(x)));
+  } else if constexpr (sizeof(V) == 32) {
+    return BitCast<V>(
+        _mm256_min_pd(BitCast<__m256d>(bound), BitCast<__m256d>(x)));
+  }
+#endif
+  return x > bound ? bound : x;
+}
+
 // --- Exponentials ------------------------------------------------------------
 
 template <typename T>
@@ -124,14 +150,16 @@ struct Exponential {
     using T = Element<V>;
     using Table = ExpTable<T>;
     x = AtLeast(x, Table::kLowest);
-    x = x > Table::kHighest ? Splat<V>(Table::kHighest) : x;  // keeps NaN
-    const Rounded<V> rounded(x * T(1.4426950408889634074));
+    x = AtMost(x, Table::kHighest);
+    const Rounded<V> rounded(x, T(1.4426950408889634074));
     k = rounded.integer;
+    value = rounded.value;
     const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), x);
     const V r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), high);
     tail = Fma(r * r, Polynomial(r, Table::kSeries), r);
   }
   typename Rounded<V>::Integer k;
+  V value;  // k
   V tail;
 };
 
@@ -145,6 +173,15 @@ inline V PowerOfTwo(const typename Rounded<V>::Integer& k) {
 template <typename V>
 inline V Exp(const V& x) {
   const Exponential<V> e(x);
+#if IPU_AVX512  // one instruction, which rounds once
+  if constexpr (sizeof(V) == 64 && std::is_same_v<Element<V>, float>) {
+    return BitCast<V>(_mm512_scalef_ps(BitCast<__m512>(V{e.tail + 1}),
+                                       BitCast<__m512>(e.value)));
+  } else if constexpr (sizeof(V) == 64) {
+    return BitCast<V>(_mm512_scalef_pd(BitCast<__m512d>(V{e.tail + 1}),
+                                       BitCast<__m512d>(e.value)));
+  }
+#endif
   const auto half = e.k >> 1;  // scale twice, to reach denormals and infinity
   return (e.tail + 1) * PowerOfTwo<V>(half) * PowerOfTwo<V>(e.k - half);
 }

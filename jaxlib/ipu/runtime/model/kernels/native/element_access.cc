@@ -115,6 +115,10 @@ void ElementAccess::StoreWhole(uint32_t width, int reg, Address at) {
   body_.Vector(x86::Wide(x86::kStore, width == 8), Tail(width), reg, 0, at);
 }
 
+void ElementAccess::Stream(int reg, Address at) {
+  body_.Vector(x86::kStream, Lanes{kVectorBytes}, reg, 0, at);
+}
+
 void ElementAccess::Load(DType dtype, bool moved, uint32_t width, int reg,
                          Address at) {
   switch (dtype) {

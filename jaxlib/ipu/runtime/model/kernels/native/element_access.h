@@ -34,8 +34,10 @@ class ElementAccess {
   // Stores a comparison as booleans.
   void StoreMask(Mask mask, Address at);
 
-  // Register values, without conversion.
+  // Register values, without conversion. Stream stores a whole vector at an
+  // aligned address, past the caches.
   void LoadWhole(uint32_t width, int reg, Address at);
+  void Stream(int reg, Address at);
 
  private:
   void StoreWhole(uint32_t width, int reg, Address at);

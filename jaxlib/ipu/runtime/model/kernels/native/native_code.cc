@@ -1,5 +1,6 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -116,9 +117,42 @@ class Compiler {
     a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
     a.And(Gpr::kRdx, -emit_.lanes());
     const size_t short_block = a.Jump(0x84);
-    Vectors();
+    if (HasStreams()) {
+      const std::vector<size_t> unaligned = JumpsIfUnaligned();
+      streaming_ = true;
+      Vectors();
+      streaming_ = false;
+      const size_t done = a.JumpAlways();
+      for (const size_t jump : unaligned) a.Land(jump);
+      Vectors();
+      a.Land(done);
+    } else {
+      Vectors();
+    }
     a.Land(short_block);
     Tail();
+  }
+
+  // Whether a value is stored past the caches.
+  bool Streams(const NativeValue& v) const {
+    return v.streams && !words_ && v.stored >= 0 &&
+           v.stored_dtype == DType::kNone &&
+           emit_.lanes() * static_cast<int>(v.width) == kVectorBytes;
+  }
+  bool HasStreams() const {
+    return std::any_of(values_.begin(), values_.end(),
+                       [&](const NativeValue& v) { return Streams(v); });
+  }
+  // Emits jumps for values whose places are not aligned to whole vectors.
+  std::vector<size_t> JumpsIfUnaligned() {
+    std::vector<size_t> jumps;
+    for (const NativeValue& v : values_) {
+      if (!Streams(v)) continue;
+      body_.Load(Gpr::kRcx, Gpr::kRsi, v.stored * 8);
+      body_.And(Gpr::kRcx, kVectorBytes - 1);
+      jumps.push_back(body_.Jump(0x85));
+    }
+    return jumps;
   }
 
   // Emits a loop over vectors up to rdx.
@@ -252,6 +286,7 @@ class Compiler {
     const uint32_t item =
         v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
     const Address at = At({v.stored, nullptr}, item);
+    if (streaming_ && Streams(v)) return access_.Stream(reg, at);
     access_.Store(v.stored_dtype, v.moved, v.width, reg, at);
   }
 
@@ -348,6 +383,7 @@ class Compiler {
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
   std::vector<Target> pointers_;
   std::vector<State> states_;
+  bool streaming_ = false;  // see Streams
 };
 
 }  // namespace

@@ -94,6 +94,8 @@ constexpr VectorOp kAndNot{k0F, k66, 0xdf};  // ~vvvv & rm
 
 constexpr VectorOp kMove{k0F, k66, 0x6f};
 constexpr VectorOp kLoad{k0F, kF3, 0x6f}, kStore{k0F, kF3, 0x7f};
+// A store of a whole, aligned vector that bypasses the caches.
+constexpr VectorOp kStream{k0F, kNone, 0x2b};
 // The same in lanes of a byte or, if wide, of a word (AVX-512).
 constexpr VectorOp kLoadNarrow{k0F, kF2, 0x6f}, kStoreNarrow{k0F, kF2, 0x7f};
 // Moves of the lowest 4 or, if wide, 8 bytes; of the byte with a given number.

@@ -25,7 +25,7 @@ constexpr double kNativeShare = 0.3;
 
 class Maker {
  public:
-  Maker(const NumberedPlan& numbered, const std::vector<DType>& stored,
+  Maker(const NumberedPlan& numbered, const std::vector<StoredOutput>& stored,
         bool whole)
       : instructions_(numbered.instructions),
         first_constant_(numbered.first_constant),
@@ -60,11 +60,12 @@ class Maker {
     if (failed_ || native_.empty()) return;
     plan_.steps = std::move(steps_);
     plan_.native = std::move(native_);
+    plan_.streams = streams_;
     plan_.nanoseconds -= saved_;
     for (size_t j = 0; j < stores_elements_.size(); ++j) {
       if (!stores_elements_[j]) continue;
       plan_.outputs[j].elements = true;
-      plan_.outputs[j].width = ItemSize(stored_[j]);
+      plan_.outputs[j].width = ItemSize(stored_[j].dtype);
     }
   }
 
@@ -173,6 +174,7 @@ class Maker {
       if (in_slot) native.slots.push_back(v.slot);
       if (v.stored < 0) continue;
       native.slots.push_back(static_cast<uint16_t>(v.stored));
+      streams_ |= v.streams;
       for (size_t j = 0;
            j < plan_.outputs.size() && v.stored_dtype != DType::kNone; ++j) {
         if (plan_.outputs[j].slot == v.stored) stores_elements_[j] = true;
@@ -212,7 +214,9 @@ class Maker {
       if (value.kind != NativeValue::kComputed) continue;
       if (!NeededAfter(run.back(), slot)) continue;
       value.stored = slot;
-      value.stored_dtype = StoredType(run.back(), slot);
+      const StoredOutput stored = Stored(run.back(), slot);
+      value.streams = stored.streams;
+      if (FindStore(stored.dtype) != nullptr) value.stored_dtype = stored.dtype;
       value.moved = IsMoved(slot);
     }
     return values;
@@ -238,24 +242,24 @@ class Maker {
         [slot](const Output& o) { return o.slot == slot && o.moved; });
   }
 
-  // The element type as which an output can be stored directly; kNone if none.
-  DType StoredType(size_t k, uint16_t slot) const {
-    if (Outputs(slot) != 1) return DType::kNone;
+  // How an output that is only stored can be stored directly.
+  StoredOutput Stored(size_t k, uint16_t slot) const {
+    if (Outputs(slot) != 1) return {};
     for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
-      if (Reads(later, slot)) return DType::kNone;
+      if (Reads(later, slot)) return {};
     }
     for (size_t j = 0; j < plan_.outputs.size(); ++j) {
       const Output& output = plan_.outputs[j];
-      if (output.slot != slot || output.way != Output::kDirect) continue;
-      const DType dtype = stored_[j];
-      return FindStore(dtype) != nullptr ? dtype : DType::kNone;
+      if (output.slot == slot && output.way == Output::kDirect) {
+        return stored_[j];
+      }
     }
-    return DType::kNone;
+    return {};
   }
 
   const std::span<const Instruction* const> instructions_;
   const uint16_t first_constant_;
-  const std::vector<DType>& stored_;
+  const std::vector<StoredOutput>& stored_;
   const bool whole_;
   Plan& plan_;
   // For each step, the operands that machine code reads from memory.
@@ -267,6 +271,7 @@ class Maker {
   std::vector<NativeRun> native_;
   std::vector<bool> stores_elements_;
   double saved_ = 0;
+  bool streams_ = false;
   bool failed_ = false;
 };
 
@@ -274,8 +279,8 @@ class Maker {
 
 void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }
 
-void MakeNative(const NumberedPlan& numbered, const std::vector<DType>& stored,
-                bool whole) {
+void MakeNative(const NumberedPlan& numbered,
+                const std::vector<StoredOutput>& stored, bool whole) {
   Maker(numbered, stored, whole).Run();
 }
 

@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -25,12 +26,18 @@ struct NumberedPlan {
   uint16_t first_constant;  // slot of the plan's first constant
 };
 
-// `stored[j]` is the element type of output j if it may be stored as dense
-// elements, otherwise kNone. `whole` promises that an iteration space that fits
-// into one block is never divided into smaller ones. Leaves the plan unchanged
-// if nothing can be compiled.
-void MakeNative(const NumberedPlan& numbered, const std::vector<DType>& stored,
-                bool whole);
+// How an output is stored: the type of its elements if these are dense,
+// otherwise kNone, and whether they bypass the caches (Operand::streams).
+struct StoredOutput {
+  DType dtype = DType::kNone;
+  bool streams = false;
+};
+
+// `stored[j]` is how output j may be stored. `whole` promises that an iteration
+// space that fits into one block is never divided into smaller ones. Leaves the
+// plan unchanged if nothing can be compiled.
+void MakeNative(const NumberedPlan& numbered,
+                const std::vector<StoredOutput>& stored, bool whole);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

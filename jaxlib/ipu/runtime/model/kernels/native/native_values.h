@@ -33,6 +33,7 @@ struct NativeValue {
   int last_use = -1;                   // the last value that reads this one
   int stored = -1;                     // the slot that it is stored to
   DType stored_dtype = DType::kNone;   // ... as elements; kNone: as registers
+  bool streams = false;  // stored past the caches, if the place is aligned
   bool moved = true;  // loaded and stored without arithmetic in between: keeps
                       // the bits of a NaN
 };

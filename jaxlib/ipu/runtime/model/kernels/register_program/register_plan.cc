@@ -9,6 +9,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
+#include "jaxlib/ipu/runtime/program/register_narrow.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 #include "jaxlib/ipu/runtime/support/threshold.h"
 
@@ -104,7 +105,7 @@ class Planner {
   void ReleaseOperands(uint16_t value);
   Status EmitAll();
   void PlaceOutputs();
-  std::vector<DType> StoredTypes() const;
+  std::vector<StoredOutput> StoredOutputs() const;
   void FinishOutputs();
 
   bool MayOverwrite(size_t output, uint64_t operand) const;
@@ -171,6 +172,7 @@ void Planner::Classify() {
       row[k] = uniform[k] || (plan_.row && iterators[k].run() % plan_.row == 0);
     }
   }
+  program::NarrowIntegers(program_, context_.shape);
   program::Simplify(program_, row);
   ForwardAliases(program_);
   FindMoved();
@@ -380,17 +382,16 @@ void Planner::PlaceOutputs() {
   }
 }
 
-// The element types of outputs that are stored as dense elements; kNone for
-// others.
-std::vector<DType> Planner::StoredTypes() const {
-  std::vector<DType> dtypes(plan_.outputs.size());
-  if (context_.results == nullptr) return dtypes;
-  for (size_t j = 0; j < dtypes.size(); ++j) {
+std::vector<StoredOutput> Planner::StoredOutputs() const {
+  std::vector<StoredOutput> stored(plan_.outputs.size());
+  if (context_.results == nullptr) return stored;
+  for (size_t j = 0; j < stored.size(); ++j) {
     const Operand& result = (*context_.results)[j];
-    if (StridedIterator(context_.shape, result).dense())
-      dtypes[j] = result.view.dtype;
+    if (StridedIterator(context_.shape, result).dense()) {
+      stored[j] = {result.view.dtype, result.streams};
+    }
   }
-  return dtypes;
+  return stored;
 }
 
 void Planner::FinishOutputs() {
@@ -414,7 +415,7 @@ Status Planner::Run() {
   }
   FinishOutputs();
   MakeNative({plan_, builder_.instructions(), builder_.first_constant()},
-             StoredTypes(), /*whole=*/context_.results != nullptr);
+             StoredOutputs(), /*whole=*/context_.results != nullptr);
   builder_.LayOut();
   return Status();
 }

@@ -87,6 +87,7 @@ struct Plan {
   std::vector<Step> row_steps;      // run per block, for one vector
   std::vector<Step> steps;          // run per block
   std::vector<NativeRun> native;    // the code that RunNative steps run
+  bool streams = false;             // some of it stores past the caches
   std::vector<Output> outputs;
   std::vector<BlockOperand> block_operands;  // of functions
   double nanoseconds = 0;

@@ -45,19 +45,20 @@ void LoadDense(const Step& s, const Frame& f) {
 void LoadUniform(const Step& s, const Frame& f) {
   const Source& source = SourceOf(s);
   const char* data = source.iterator.At(f.bases, f.begin);
+  char* const to = f.slots[s.d];
   uint64_t bits = 0;
   if (source.convert != nullptr) {
     source.convert(data, &bits, 1);
-  } else {
-    std::memcpy(&bits, data, source.width);
+    data = reinterpret_cast<const char*>(&bits);
   }
-  char* const to = f.slots[s.d];
-  if (source.width == 4) {
-    std::fill_n(reinterpret_cast<uint32_t*>(to), kUniformLanes,
-                static_cast<uint32_t>(bits));
-  } else {
-    std::fill_n(reinterpret_cast<uint64_t*>(to), kUniformLanes, bits);
-  }
+  const auto fill = [&]<typename T>(T value) {
+    std::memcpy(&value, data, sizeof value);
+    const auto all = Splat<Vector<T>>(value);
+    for (int64_t i = 0; i < kUniformLanes; i += kLanes<T>) {
+      Store(to + i * sizeof value, all);
+    }
+  };
+  source.width == 4 ? fill(uint32_t{}) : fill(uint64_t{});
 }
 
 void LoadGather(const Step& s, const Frame& f) {

@@ -190,8 +190,13 @@ int64_t StridedIterator::Locate(int64_t begin, int64_t* index) const {
 }
 
 const char* StridedIterator::At(char* const* bases, int64_t index) const {
-  int64_t indices[program::kHighestRank];
-  return Data(bases) + Locate(index, indices) * item_size_;
+  int64_t at = 0;
+  for (size_t d = dimensions_.size(); d-- > 1;) {  // divides once per dimension
+    at += index % dimensions_[d].extent * dimensions_[d].stride;
+    index /= dimensions_[d].extent;
+  }
+  if (!dimensions_.empty()) at += index * dimensions_[0].stride;
+  return Data(bases) + at * item_size_;
 }
 
 void StridedIterator::GatherRows(const char* data, int64_t begin, int64_t rows,
