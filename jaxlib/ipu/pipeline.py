@@ -243,7 +243,11 @@ def _allocate(state: State, options: Options) -> None:
 def _again(
   state: State, options: Options, last: Phase, *, shares: bool, hoists: bool
 ) -> None:
-  """Compiles a program once more from its module on, up to a phase."""
+  """Compiles a program once more from its module on, up to a phase.
+
+  Each time without one more of functions and hoisted products, which the caller
+  has found not to help: no program is compiled more than three times.
+  """
   again = State(
     state.code,
     state.partitioned,

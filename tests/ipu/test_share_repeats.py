@@ -185,7 +185,7 @@ def test_parts_of_updates_that_others_need_too(monkeypatch):
   """Decayed moments that something before the layers reads are not computed in
   the layers."""
   # Nor are the updates.
-  monkeypatch.setattr(share_repeats, "_MOST_OF_ALL", 0.5)
+  monkeypatch.setattr(share_repeats, "_LEAST_COVERED", 0.5)
 
   def f(weights, x, mask, moments):
     decayed = jax.tree.map(lambda m: 0.9 * m, moments)

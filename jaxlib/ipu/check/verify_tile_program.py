@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.program import TileProgram
 from jaxlib.ipu.tile.step import Region, Step
@@ -49,6 +51,10 @@ class _Flow:
       if info.space == schema.HOST
     }
     self.fresh: set[int] = set()
+    self._placed: dict[int, list[int]] = defaultdict(list)  # by root
+    for number, info in enumerate(program.tensors):
+      if info.root != number:
+        self._placed[info.root].append(number)
 
   def region(self, region: Region, path: str) -> None:
     """Checks the steps of a region."""
@@ -101,7 +107,8 @@ class _Flow:
 
   def _changed(self, roots: set[int]) -> None:
     """Forgets placed tensors of roots that are written."""
-    self.fresh = {n for n in self.fresh if self._tensors[n].root not in roots}
+    for root in roots:
+      self.fresh.difference_update(self._placed.get(root, ()))
 
   def _nested(self, step: Step, path: str, where: str) -> None:
     if not step.exclusive:

@@ -118,7 +118,8 @@ class _Operands:
       kept.update(dict.fromkeys(more))
 
   def _shared(self) -> dict[Value, Value]:
-    """The results of `made` that `reader` has, with its parameters."""
+    """The results of `made` that `reader` has, with its parameters; notes the
+    calls that they come from."""
     found: dict[Value, Value] = {}
     results, graph = self._made.graph.results, self._reader.graph
     for i, value in enumerate(graph.parameters):

@@ -4,7 +4,8 @@ Operations are equal but for their operands, and the operands of one sequence
 correspond to those of another. Constants, and what is computed from constants
 alone, are part of no sequence: each can have copies of what takes no exchange
 to compute, the rest comes from elsewhere. Nor are scalars that are computed
-from parameters, as an optimiser's are, and arrays that consist of one of them.
+from parameters, as an optimiser's are, and arrays that consist of one of them:
+each sequence broadcasts the scalars that it has.
 
 What all sequences have in common elsewhere, such as the updates of their
 layers' weights, joins them.
@@ -31,7 +32,7 @@ from jaxlib.ipu.passes.fold_constants import CONSTANT
 # its operands are: a product, or a convolution, which becomes one. [G]
 _LEAST = 16
 # The least part of the sequences that longer ones have to be. [G]
-_MOST_PARTS = 0.75
+_LEAST_PARTS = 0.75
 
 # Of a node that needs values from elsewhere: see `Repeated._absorb`.
 _NOWHERE = -1, -1, (-1, -1)
@@ -288,7 +289,7 @@ def _longer(numbers: Sequence[int], repeat: Repeat) -> Repeat:
   """A repeat without those of its parts that end before most others: the last
   layer of a network may be followed by something else."""
   length, begins = repeat
-  least = max(_MOST_PARTS * len(begins), 2)
+  least = max(_LEAST_PARTS * len(begins), 2)
   while True:
     most = min(map(operator.sub, begins[1:], begins))
     if length >= min(most, len(numbers) - begins[-1]):

@@ -27,7 +27,7 @@ from jaxlib.ipu.ir.graph import (
 from jaxlib.ipu.passes.repeated_operations import Repeated
 
 # The least part of a program's operations that functions have to cover. [G]
-_MOST_OF_ALL = 0.8
+_LEAST_COVERED = 0.8
 
 
 def share_repeats(module: Module, least: float) -> None:
@@ -39,7 +39,7 @@ def share_repeats(module: Module, least: float) -> None:
   """
   found = Repeated(module.graph)
   covered = sum(len(nodes) for f in found.sequences for nodes in f.nodes)
-  if covered >= max(least, _MOST_OF_ALL * len(found.nodes)):
+  if covered >= max(least, _LEAST_COVERED * len(found.nodes)):
     _Rewriting(module, found).run()
 
 
