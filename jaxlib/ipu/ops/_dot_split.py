@@ -267,7 +267,7 @@ class _Cheaper:
       if matmul.least_cycles(*split) > best:
         continue
       found = matmul.split(*split, moved, product.f16_sums)
-      if not found.fits or found.cycles >= best:
+      if found.cycles >= best:
         continue
       cycles = self._cycles(found, best)
       if cycles < best:

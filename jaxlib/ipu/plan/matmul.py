@@ -118,15 +118,14 @@ class GivenSplit(NamedTuple):
     partition: of the iteration space.
     partial: whether several tiles have partial products of the same result.
     accumulate: the type of the partial products.
-    cycles: of products and partials, without the operands' exchange.
-    fits: whether blocks fit in the share of SRAM that a product may use.
+    cycles: of products and partials, without the operands' exchange; infinite
+      if blocks do not fit in the share of SRAM that a product may use.
   """
 
   partition: Layout
   partial: bool
   accumulate: DType
   cycles: float
-  fits: bool
 
 
 @functools.lru_cache(maxsize=4096)
@@ -432,6 +431,14 @@ def split(
   b, m, n, k, parts = _block(partition, shape, counts)
   *operands, out_dtype = dtypes
   accumulate_dtype = _ACCUMULATE.get(out_dtype, out_dtype)
+  outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
+  memory = outputs * partial_bytes * (2 if parts > 1 else 1)
+  if parts == 1 and SIZE[out_dtype] < partial_bytes:
+    memory += outputs * SIZE[out_dtype]  # cast result
+  for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
+    memory += counts_here * b * k * size * SIZE[dtype]
+  if memory > target.bytes_for_products:
+    return GivenSplit(partition, parts > 1, accumulate_dtype, math.inf)
   cycles = CODELET.cycles(
     target,
     schema.Dot(accumulate_dtype, 0),
@@ -445,19 +452,7 @@ def split(
       whole=parts == 1,
     ),
   ).total
-  outputs, partial_bytes = b * m * n, SIZE[accumulate_dtype]
   if parts > 1:
     adding = adding_cycles(target, accumulate_dtype, sourced=False)
     cycles += combination(target, outputs, parts, partial_bytes, adding)
-  memory = outputs * partial_bytes * (2 if parts > 1 else 1)
-  if parts == 1 and SIZE[out_dtype] < partial_bytes:
-    memory += outputs * SIZE[out_dtype]  # cast result
-  for size, dtype, counts_here in zip((m, n), operands, moved, strict=True):
-    memory += counts_here * b * k * size * SIZE[dtype]
-  return GivenSplit(
-    partition,
-    parts > 1,
-    accumulate_dtype,
-    float(cycles),
-    memory <= target.bytes_for_products,
-  )
+  return GivenSplit(partition, parts > 1, accumulate_dtype, float(cycles))
