@@ -98,6 +98,8 @@ WORKLOADS = [
          lambda: [np.random.default_rng(0).integers(0, 10, 10**5, np.int32)]),
   jitted("scatter", "add 10^6 scalars into 10^6",
          lambda t, i, v: t.at[i].add(v), scalars(MILLION, MILLION)),
+  jitted("scatter", "add 10^5 rows of 3 into 10^5",
+         lambda t, i, v: t.at[i].add(v), table_and_rows(10**5, 3, 10**5)),
   jitted("scatter", "10^4 updates of 10 of 10^6 in a loop",
          many_small_updates, scalars(MILLION, 10_000, 10)),
 ]  # fmt: skip

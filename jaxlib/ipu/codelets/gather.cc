@@ -78,8 +78,7 @@ class GatherKernel : public Kernel {
     WithItem(operand_.item_size, [&]<typename Item>(Item item) {
       for (; begin < end; begin += Windows::kBlock) {
         const int64_t n = std::min(Windows::kBlock, end - begin);
-        windows_.LocateSingles(indices, begin, begin + n, /*clamp=*/true,
-                               offsets);
+        windows_.LocateEven(indices, begin, begin + n, /*clamp=*/true, offsets);
         char* const to = result + begin * sizeof(Item);
         int64_t i = 0;
         if constexpr (sizeof(Item) >= 4) {

@@ -170,20 +170,19 @@ class RowsUpdate : public WindowUpdate {
     const int64_t bytes = std::min<int64_t>(
         dims[outer].extent * std::abs(dims[outer].destination), most_ahead_);
     const auto for_each = [&](const auto& update) {
-      if (bytes == 0) {
-        for (int64_t i = 0; i < count; ++i) {
-          update(updates + places[i].other, result + places[i].tensor);
-        }
-        return;
-      }
-      for (int64_t i = 0; i < count; ++i) {
-        const char* const soon =
-            result + places[std::min(i + kAhead, count - 1)].tensor;
-        for (int64_t at = 0; at < bytes; at += kLine) {
+      const auto one = [&](int64_t i) {
+        update(updates + places[i].other, result + places[i].tensor);
+      };
+      int64_t i = 0;
+      for (; bytes > 0 && i + kAhead < count; ++i) {
+        const char* const soon = result + places[i + kAhead].tensor;
+        __builtin_prefetch(soon, 1);
+        for (int64_t at = kLine; at < bytes; at += kLine) {
           __builtin_prefetch(soon + at, 1);
         }
-        update(updates + places[i].other, result + places[i].tensor);
+        one(i);
       }
+      for (; i < count; ++i) one(i);
     };
     if (outer == 0 && dims[0].extent == 1) {
       for_each([&](const char* from, char* to) { row.One(from, to); });
@@ -210,8 +209,7 @@ class RowsUpdate : public WindowUpdate {
     int32_t offsets[Windows::kBlock];
     for (; begin < end; begin += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, end - begin);
-      windows.LocateSingles(indices, begin, begin + n, /*clamp=*/false,
-                            offsets);
+      windows.LocateEven(indices, begin, begin + n, /*clamp=*/false, offsets);
       const char* const from = updates + begin * step;
       for (int64_t at = 0; at < n * step; at += kLine) {
         __builtin_prefetch(from + at + kUpdatesAhead);

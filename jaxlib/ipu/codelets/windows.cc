@@ -38,8 +38,8 @@ int64_t Clamp(Index index, int64_t limit) {
   }
 }
 
-// Starts of singles are computed in 32 bits, in which their limits fit, unless
-// the indices have more.
+// Starts of even windows are computed in 32 bits, in which their limits fit,
+// unless the indices have more.
 template <typename Index>
 using StartOf = std::conditional_t<
     sizeof(Index) == 8, int64_t,
@@ -56,8 +56,9 @@ StartOf<Index> ClampSingle(Index index, int64_t limit) {
   }
 }
 
-// Sets the offsets of `n` singles, or adds to them if kAdd, for one component
-// of their indices. Offsets of those that are dropped become negative.
+// Sets the offsets of `n` even windows, or adds to them if kAdd, for one
+// component of their indices. Offsets of those that are dropped become
+// negative.
 template <typename Index, bool kClamp, bool kAdd>
 void LocateEach(const Windows::Component& component, Index wrap,
                 const char* __restrict indices, int64_t n,
@@ -212,13 +213,30 @@ int64_t ClampedStart(DType dtype, const char* index, int64_t limit) {
 int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
                         bool clamp, Place* places) const {
   int64_t found = 0;
+  if (even) {  // the offsets by vectors
+    int32_t offsets[kBlock];
+    LocateEven(indices, begin, end, clamp, offsets);
+    const int64_t step = batch[0].other;
+    const int64_t n = end - begin;
+    if (clamp) {
+      for (int64_t i = 0; i < n; ++i) {
+        places[i] = {offsets[i], (begin + i) * step};
+      }
+      return n;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      places[found] = {offsets[i], (begin + i) * step};
+      found += offsets[i] >= 0;
+    }
+    return found;
+  }
   WithIndex(index_dtype, [&]<typename Index>(Index) {
     found = LocateAs<Index>(*this, indices, begin, end, clamp, places);
   });
   return found;
 }
 
-bool Windows::AreSingles() const {
+bool Windows::AreEven() const {
   constexpr int64_t kHighest = std::numeric_limits<int32_t>::max();
   if (components.empty() || batch.size() != 1 || batch[0].tensor != 0) {
     return false;
@@ -232,12 +250,16 @@ bool Windows::AreSingles() const {
     highest += c.tensor * c.limit;
     if (highest > kHighest) return false;
   }
-  return std::all_of(extents.begin(), extents.end(),
-                     [](int64_t n) { return n == 1; });
+  return true;
 }
 
-void Windows::LocateSingles(const char* indices, int64_t begin, int64_t end,
-                            bool clamp, int32_t* offsets) const {
+bool Windows::AreSingles() const {
+  return even && std::all_of(extents.begin(), extents.end(),
+                             [](int64_t n) { return n == 1; });
+}
+
+void Windows::LocateEven(const char* indices, int64_t begin, int64_t end,
+                         bool clamp, int32_t* offsets) const {
   const int64_t step = batch[0].index, n = end - begin;
   WithIndex(index_dtype, [&]<typename Index>(Index) {
     alignas(64) char dense[kBlock * sizeof(Index)];
@@ -372,6 +394,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     }
   }
   w.batch = Join(w.batch);
+  w.even = w.AreEven();
   return w;
 }
 

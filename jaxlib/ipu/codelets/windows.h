@@ -56,7 +56,8 @@ struct Windows {
   int64_t count = 0;       // windows
   bool none_fits = false;  // a window is larger than the tensor
   DType index_dtype = DType::kNone;
-  int64_t wrap = 0;  // added to negative indices
+  int64_t wrap = 0;   // added to negative indices
+  bool even = false;  // see AreEven
 
   // The dimensions of one window; strides are in elements.
   std::vector<int64_t> extents;
@@ -70,20 +71,23 @@ struct Windows {
                                 const WindowFields& fields, const View& tensor,
                                 const Operand& indices, const Operand& other);
 
-  // Locates windows [begin, end), in order, and returns the number found. A
-  // window that does not fit is moved inside if `clamp`, otherwise dropped.
+  // Locates windows [begin, end), at most kBlock of them, in order, and returns
+  // the number found. A window that does not fit is moved inside if `clamp`,
+  // otherwise dropped.
   int64_t Locate(const char* indices, int64_t begin, int64_t end, bool clamp,
                  Place* places) const;
 
-  // Whether windows are single elements that correspond to evenly spaced
-  // elements of the other (or all to the same one), at offsets of 32 bits.
+  // Whether windows correspond to evenly spaced parts of the other (or all to
+  // the same one) and start at offsets of 32 bits.
+  bool AreEven() const;
+  // The same of windows that are single elements.
   bool AreSingles() const;
 
-  // offsets[i] = the byte offset of single begin + i, for begin + i < end and
-  // at most kBlock of them. A single that does not fit is moved inside if
+  // offsets[i] = the byte offset of even window begin + i, for begin + i < end
+  // and at most kBlock of them. A window that does not fit is moved inside if
   // `clamp`, otherwise its offset is negative.
-  void LocateSingles(const char* indices, int64_t begin, int64_t end,
-                     bool clamp, int32_t* offsets) const;
+  void LocateEven(const char* indices, int64_t begin, int64_t end, bool clamp,
+                  int32_t* offsets) const;
 
   // Calls visit(places, count) for windows [begin, end), in order, one block at
   // a time.

@@ -132,10 +132,13 @@ void RegisterProgram::Run(State& state, const void* const* operands,
     return to + (frame.begin - begin) * output.width;
   };
   const size_t num_outputs = plan.outputs.size();
+  int64_t in_row = plan.row > 0 ? begin % plan.row : 0;
   for (; count > 0; count -= frame.count, frame.begin += frame.count) {
     frame.count = std::min(count, plan.block);
     if (plan.row > 0) {
-      frame.count = std::min(frame.count, plan.row - frame.begin % plan.row);
+      frame.count = std::min(frame.count, plan.row - in_row);
+      in_row += frame.count;
+      if (in_row == plan.row) in_row = 0;
       const Frame row{slots, state.bases_, nullptr, frame.begin, kUniformLanes};
       for (const Step& step : plan.row_steps) step.fn(step, row);
     }
