@@ -39,14 +39,22 @@ def compile_program(
   ):
     if on_phase is not None:
       options = replace(options, on_phase=on_phase)
-    if options.dump is None or active().dump_when == "always":
-      return compile_module(code, options).pieces
-    try:
-      return compile_module(code, replace(options, dump=None)).pieces
-    except Exception:  # whatever it is: it is dumped, and raised
-      if active().dump_when == "error":
-        compile_module(code, options)
-      raise
+    return _pieces(code, options)
+
+
+def _pieces(
+  code: bytes | memoryview, options: Options
+) -> Sequence[bytes | memoryview]:
+  """A compiled program. If failures are to be dumped, it is compiled again for
+  the dump."""
+  if options.dump is None or active().dump_when == "always":
+    return compile_module(code, options).pieces
+  try:
+    return compile_module(code, replace(options, dump=None)).pieces
+  except Exception:  # whatever it is: it is dumped, and raised
+    if active().dump_when == "error":
+      compile_module(code, options)
+    raise
 
 
 def read_options(compile_options: bytes) -> Options:

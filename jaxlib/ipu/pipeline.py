@@ -90,14 +90,14 @@ class _NoCollection:
         gc.disable()
       self._compiling += 1
 
-  def __exit__(self, *_: object) -> None:
+  def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
     with self._lock:
       self._compiling -= 1
       if self._compiling or not self._was_enabled:
         return
       gc.enable()
-    # Where the next allocation would collect: all that was allocated is young.
-    if gc.get_count()[0] > gc.get_threshold()[0]:
+    if error is None:  # otherwise its traceback holds all that was allocated
+      # The next allocation would do so: all that was allocated is young.
       gc.collect(0)
 
 

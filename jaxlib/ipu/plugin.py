@@ -195,63 +195,69 @@ def _end(library: ctypes.CDLL) -> None:
   library.ipu_set_compiler(_CompileFunction(0))
 
 
-def _compile(
-  library: ctypes.CDLL,
+def _compile(library: ctypes.CDLL, *arguments: Any) -> None:
+  """Compiles one module; answers through the library, and never raises.
+
+  Called on jaxlib's threads, concurrently, with the GIL held. Takes the
+  arguments of `_CompileFunction`.
+  """
+  # This and what it calls are short: without memory Python does not reach
+  # handlers more than 256 instructions behind the beginning of a function.
+  *given, sink = arguments
+  thread = threading.get_ident()
+  _compiling.add(thread)
+  try:
+    _succeed(library, sink, _compiled(*given))
+  except BaseException as error:  # reported here or never
+    _compiling.discard(thread)
+    _fail(library, sink, error)
+  finally:
+    _compiling.discard(thread)
+
+
+def _compiled(
   code: int,
   code_size: int,
   format: bytes,
   compile_options: int,
   compile_options_size: int,
   machine: bytes,
-  sink: int,
-) -> None:
-  """Compiles one module; answers through the library, and never raises.
-
-  Called on jaxlib's threads, concurrently, with the GIL held.
-  """
+) -> Sequence[bytes | memoryview]:
+  """A compiled module, in pieces."""
   if _ended.is_set():
-    return _fail(
-      library, sink, diagnostics.ErrorCode.CANCELLED, "Python is ending"
+    raise SystemExit
+  if format != b"mlir":
+    raise diagnostics.invalid_argument(
+      f"a program of format {format.decode()!r}: the IPU backend compiles only "
+      "'mlir'"
     )
-  thread = threading.get_ident()
-  _compiling.add(thread)
-  try:
-    if format != b"mlir":
-      raise diagnostics.invalid_argument(
-        f"a program of format {format.decode()!r}: the IPU backend compiles "
-        "only 'mlir'"
-      )
-    from jaxlib.ipu import compiler  # deferred until a program is compiled
+  from jaxlib.ipu import compiler  # deferred until a program is compiled
 
-    with options.use(clients.settings_of(machine.decode())):
-      program = compiler.compile_program(
-        _memory(code, code_size),
-        ctypes.string_at(compile_options, compile_options_size),
-      )
-    _succeed(library, sink, program)
-  except diagnostics.CompileError as error:
-    _fail(library, sink, error.code, error.message)
-  except KeyboardInterrupt:  # if JAX compiles on the calling thread
-    _fail(library, sink, diagnostics.ErrorCode.CANCELLED, _INTERRUPTED)
-  except SystemExit:
-    _compiling.discard(thread)
-    _fail(library, sink, diagnostics.ErrorCode.CANCELLED, "Python is ending")
-  except RecursionError:
-    code_ = diagnostics.ErrorCode.UNIMPLEMENTED
-    _fail(library, sink, code_, _TOO_DEEP)
-  except BaseException as error:  # reported here or never
-    if _lacks_memory(error):
-      code_ = diagnostics.ErrorCode.RESOURCE_EXHAUSTED
-      return _fail(library, sink, code_, _NO_MEMORY)
-    _fail(
-      library,
-      sink,
-      diagnostics.ErrorCode.INTERNAL,
-      f"{type(error).__name__} in the IPU compiler (this is a bug of it): "
-      f"{error}\n\n{traceback.format_exc()}",
+  with options.use(clients.settings_of(machine.decode())):
+    return compiler.compile_program(
+      _memory(code, code_size),
+      ctypes.string_at(compile_options, compile_options_size),
     )
-  finally:
-    _compiling.discard(thread)
+
+
+def _explained(error: BaseException) -> tuple[diagnostics.ErrorCode, str]:
+  """What to tell JAX of an error in the compiler."""
+  code = diagnostics.ErrorCode
+  if isinstance(error, diagnostics.CompileError):
+    return error.code, error.message
+  if isinstance(error, KeyboardInterrupt):  # JAX compiles on the calling thread
+    return code.CANCELLED, _INTERRUPTED
+  if isinstance(error, SystemExit):
+    return code.CANCELLED, "Python is ending"
+  if isinstance(error, RecursionError):
+    return code.UNIMPLEMENTED, _TOO_DEEP
+  if _lacks_memory(error):
+    return code.RESOURCE_EXHAUSTED, _NO_MEMORY
+  name, trace = type(error).__name__, "".join(traceback.format_exception(error))
+  return (
+    code.INTERNAL,
+    f"{name} in the IPU compiler (this is a bug of it): {error}\n\n{trace}",
+  )
 
 
 def _lacks_memory(error: BaseException) -> bool:
@@ -304,7 +310,8 @@ def _memory(address: int, size: int) -> memoryview:
   return view
 
 
-def _fail(library: ctypes.CDLL, sink: int, code: int, message: str) -> None:
+def _fail(library: ctypes.CDLL, sink: int, error: BaseException) -> None:
+  code, message = _explained(error)
   text = message.encode(errors="replace")
   library.ipu_compile_failed(sink, int(code), text, len(text))
 

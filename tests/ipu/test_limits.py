@@ -3,6 +3,7 @@ and a host without memory."""
 
 from __future__ import annotations
 
+import dis
 import re
 
 import flipped_bytes
@@ -14,7 +15,7 @@ import pytest
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxlib.ipu import compiler
+from jaxlib.ipu import compiler, pipeline, plugin
 from jaxlib.ipu.diagnostics import CompileError
 from jaxlib.ipu.ir import bytecode_strings, importer
 
@@ -350,10 +351,29 @@ def test_no_memory_while_compiling(ipu, monkeypatch, error):
     util.run_on(ipu, lambda x: x + 1, X)
 
 
+@pytest.mark.parametrize(
+  "function",
+  [
+    plugin._compile,
+    plugin._compiled,
+    compiler.compile_program,
+    pipeline.compile_module,
+    type(pipeline.no_collection).__exit__,
+  ],
+)
+def test_handlers_are_reached_without_memory(function):
+  """Where an instruction has a number above 256, which is a new object, CPython
+  repeats forever what leads to a handler."""
+  entries = dis.Bytecode(function).exception_entries
+  ends = [entry.end // 2 for entry in entries if entry.lasti]
+  assert ends and max(ends) <= 257
+
+
 def test_a_process_without_memory_to_compile():
   """It can go on afterwards."""
-  printed = plugin_test_util.output(
-    """
+  for _ in range(3):
+    result = plugin_test_util.run(
+      """
 import resource
 import numpy as np
 import jax
@@ -384,9 +404,14 @@ except jax.errors.JaxRuntimeError as error:
 resource.setrlimit(resource.RLIMIT_AS, before)
 print(jax.jit(lambda x: x * 3)(x)[0])
 """,
-    MALLOC_ARENA_MAX="1",
-  )  # others would have address space in reserve
-  before, error, after = printed.splitlines()
+      check=False,
+      MALLOC_ARENA_MAX="1",  # others would have address space in reserve
+    )
+    # CPython 3.11 itself gives up now and then.
+    if "Fatal Python error: _Py_CheckRecursiveCall" not in result.stderr:
+      break
+  assert result.returncode == 0, result.stderr
+  before, error, after = result.stdout.splitlines()
   assert (before, after) == ("2.0", "3.0")
   # Even its text may have found no memory.
   assert re.match(r"RESOURCE_EXHAUSTED: .*host .*r[au]n out of memory", error)
