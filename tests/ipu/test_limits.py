@@ -407,8 +407,10 @@ print(jax.jit(lambda x: x * 3)(x)[0])
       check=False,
       MALLOC_ARENA_MAX="1",  # others would have address space in reserve
     )
-    # CPython 3.11 itself gives up now and then.
-    if "Fatal Python error: _Py_CheckRecursiveCall" not in result.stderr:
+    # CPython itself crashes now and then: 3.11 cannot recover from the error,
+    # and where 3.12 and 3.13 find no memory for a generator expression's
+    # function, they release its code twice.
+    if result.returncode >= 0:
       break
   assert result.returncode == 0, result.stderr
   before, error, after = result.stdout.splitlines()
