@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jaxlib.ipu.dtypes import SIZE, DType
@@ -180,12 +180,10 @@ def _choose(
     values = [large[i] for i in group]
     replacing = [graph.results[j] for i, j in pairs if i in group]
     alongside = _alongside(values, replacing, used_by)
-    consumers = [c for value in values for c in _consumers(value, used_by)]
-    # The layers of a network have the same consumers.
-    key = (
-      _types(values), _types(alongside), fuller, *(c.key for c in consumers),
-    )  # fmt: skip
+    same = [key for value in values for key in _reader_keys(value, used_by)]
+    key = _types(values), _types(alongside), fuller, *same
     if key not in known:
+      consumers = [c for value in values for c in _consumers(value, used_by)]
       known[key] = _cheapest(target, values, alongside, fuller, consumers)
     layout = known[key]
     if layout is not None:
@@ -340,6 +338,22 @@ class _Consumer(NamedTuple):
 
 def _types(values: Sequence[Value]) -> tuple[tuple[Shape, DType], ...]:
   return tuple([(v.shape, v.dtype) for v in values])
+
+
+def _reader_keys(value: Value, used_by: Users) -> Iterator[Hashable]:
+  """Equal for arrays with consumers that answer alike, which layers of a
+  network have: where functions that they call get the array, or else its
+  consumers."""
+  readers = dict.fromkeys(used_by[id(value)])
+  if any(node is not None and node.op != CALL for node in readers):
+    yield from (c.key for c in _consumers(value, used_by))
+    return
+  for node in readers:
+    if node is not None:
+      function = id(node.attributes.function.graph)
+      yield from (
+        (function, i) for i, v in enumerate(node.inputs) if v is value
+      )
 
 
 def _consumers(value: Value, used_by: Users) -> Iterator[_Consumer]:
