@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
@@ -82,6 +83,9 @@ class PreparedEvaluator : public Evaluator {
   double nanoseconds_;
 };
 
+// Prepares a program whose rounding is left to its stores.
+StatusOr<Prepared> Prepare(const Evaluation& evaluation);
+
 // One element; its steps need no state. Also recorded step by step.
 std::unique_ptr<const Evaluator> MakeOneElement(Prepared prepared);
 
@@ -92,6 +96,12 @@ std::unique_ptr<const Evaluator> MakeOneCall(Prepared prepared);
 
 // Blocks of elements, whose steps are functions or machine code.
 std::unique_ptr<const Evaluator> MakeBlocks(Prepared prepared);
+
+// Whether blocks copy elements that are not in one piece, and the evaluator
+// that calls machine code for each row instead; null if that is not possible or
+// rows are short.
+bool CopiesElements(const Prepared& prepared);
+std::unique_ptr<const Evaluator> MakeRows(const Evaluation& evaluation);
 
 // A few elements, which are recorded on a tape as vectors or, if they are fewer
 // than a vector has, as several programs of one element. Values then stay in
