@@ -55,7 +55,7 @@ class FourierProduct {
   // many lanes would be empty. A guess: the lanes of f32 with AVX2.
   static constexpr int64_t kShortestRun = 8;
   // The ways of the first-level cache, of sets that repeat every kSets bytes.
-  // Processors have 8 or 12.
+  // A guess: processors have 8 or 12.
   static constexpr int64_t kWays = 12;
   static constexpr int64_t kSets = 4096;
   // Vectors that compete for the same sets are read and written so many blocks
@@ -63,7 +63,7 @@ class FourierProduct {
   // Measured (f32, AVX-512, one core): 65,536 terms in columns of 16 that are
   // 16 KB apart took 22 us instead of 35, with half as many blocks 30.
   static constexpr int64_t kTogether = 8;
-  // The most vectors of a plane of these blocks: two planes take 32 KB.
+  // A limit for the vectors of a plane of these blocks: two planes take 32 KB.
   static constexpr int64_t kMostTogether = 256;
 
   FourierProduct(const Product& p, DType native);
