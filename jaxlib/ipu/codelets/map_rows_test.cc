@@ -57,7 +57,8 @@ TYPED_TEST(MapRows, SlicesBackwardsAndOneValue) {
   builder.map.outputs = {builder.Add(Opcode::kAdd, kType, {z, in[4]})};
   for (const Index& shape :
        {Index{2, 3, 256}, Index{3, 1, 257}, Index{2, 4, 16, 17},
-        Index{4, 2, 130}, Index{2, 2, 2500}, Index{1, 5, 300}}) {
+        Index{4, 2, 130}, Index{2, 2, 2500}, Index{1, 5, 300},
+        Index{2, 2, 600}}) {
     const auto rank = static_cast<int32_t>(shape.size());
     for (const int64_t gap : {0, 3}) {
       Index wide = shape;

@@ -64,7 +64,7 @@ StatusOr<std::unique_ptr<const Evaluator>> MakeEvaluator(
   // the program.
   if (prepared->size == 1) return {MakeOneElement(std::move(*prepared))};
   std::unique_ptr<const Evaluator> whole;
-  if (CopiesElements(*prepared)) whole = MakeRows(evaluation);
+  if (IsInRows(*prepared)) whole = MakeRows(evaluation);
   if (whole == nullptr) {
     whole = IsOneCall(*prepared) ? MakeOneCall(std::move(*prepared))
                                  : MakeBlocks(std::move(*prepared));
