@@ -180,6 +180,27 @@ TEST(DotFourierTest, VectorsThatCompeteForTheCache) {
   check(float{}, {113, 2, 113, 2, 113, -1, 1}, 128);
 }
 
+// Columns that fill a few vectors, but not the last one.
+TEST(DotFourierTest, RunsOfFewRows) {
+  std::mt19937 random(10);
+  for (int64_t columns = 7; columns <= 130; columns += columns < 36 ? 1 : 9) {
+    SCOPED_TRACE(columns);
+    for (bool coefficients_inside : {false, true}) {
+      Product<float> whole({9, 2, 9, 2, 9, 1, 1}, columns, coefficients_inside,
+                           random);
+      Product<double> part({8, 2, 8, 2, 5, -1, 1}, columns, coefficients_inside,
+                           random);
+      Product<float> real({10, 1, 10, 1, 10, -1, 0.5}, columns,
+                          coefficients_inside, random);
+      for (const Factories* table : SupportedFactories()) {
+        whole.Check(*table);
+        part.Check(*table);
+        real.Check(*table);
+      }
+    }
+  }
+}
+
 // Half of the largest number and more.
 TEST(DotFourierTest, NothingOverflowsThatFits) {
   std::mt19937 random(6);
