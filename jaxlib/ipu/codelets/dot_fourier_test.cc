@@ -161,6 +161,46 @@ TEST(DotFourierTest, PartsOfTransforms) {
   CheckAll<float>({27, 1, 12, 2, 13, 1, 1}, random);
 }
 
+// Terms and coefficients a power of two apart, which are copied many at a time.
+TEST(DotFourierTest, VectorsThatCompeteForTheCache) {
+  std::mt19937 random(9);
+  const auto check = [&]<typename T>(T, const Transform& t, int64_t columns) {
+    SCOPED_TRACE(testing::Message() << t.length << " in " << columns);
+    for (bool coefficients_inside : {false, true}) {
+      Product<T> product(t, columns, coefficients_inside, random);
+      for (const Factories* table : SupportedFactories()) product.Check(*table);
+    }
+  };
+  check(float{}, {16, 2, 16, 2, 16, -1, 1}, 1024);
+  check(double{}, {16, 2, 16, 2, 16, 1, 1}, 512);
+  check(float{}, {16, 1, 16, 2, 16, -1, 1}, 1024);
+  check(float{}, {32, 2, 32, 2, 17, 1, 1}, 512);
+  check(float{}, {25, 2, 13, 1, 25, 1, 1.0 / 25}, 1024);
+  check(double{}, {64, 1, 64, 2, 33, -1, 2}, 128);
+  check(float{}, {113, 2, 113, 2, 113, -1, 1}, 128);
+}
+
+// Columns that fill a few vectors, but not the last one.
+TEST(DotFourierTest, RunsOfFewRows) {
+  std::mt19937 random(10);
+  for (int64_t columns = 7; columns <= 130; columns += columns < 36 ? 1 : 9) {
+    SCOPED_TRACE(columns);
+    for (bool coefficients_inside : {false, true}) {
+      Product<float> whole({9, 2, 9, 2, 9, 1, 1}, columns, coefficients_inside,
+                           random);
+      Product<double> part({8, 2, 8, 2, 5, -1, 1}, columns, coefficients_inside,
+                           random);
+      Product<float> real({10, 1, 10, 1, 10, -1, 0.5}, columns,
+                          coefficients_inside, random);
+      for (const Factories* table : SupportedFactories()) {
+        whole.Check(*table);
+        part.Check(*table);
+        real.Check(*table);
+      }
+    }
+  }
+}
+
 // Half of the largest number and more.
 TEST(DotFourierTest, NothingOverflowsThatFits) {
   std::mt19937 random(6);

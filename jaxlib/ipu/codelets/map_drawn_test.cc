@@ -51,7 +51,7 @@ class Drawn {
       Add(Opcode::kLoad, k);
     }
     Add(Opcode::kConst, std::bit_cast<uint32_t>(0.5f));
-    Add(Opcode::kIota, Below(shape_.size()));
+    if (Below(2) == 0) Add(Opcode::kIota, Below(shape_.size()));
     constexpr Opcode kOps[] = {Opcode::kAdd, Opcode::kSub, Opcode::kMul,
                                Opcode::kMin, Opcode::kMax};
     for (uint32_t k = 0, count = 1 + Below(20); k < count; ++k) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/program/independent.h"
@@ -135,78 +136,6 @@ bool CanCut(const ComputeSet& set, size_t d) {
              });
 }
 
-// Consecutive steps that can go through their rows together, band by band.
-class Group {
- public:
-  Group(int64_t rows, const std::vector<uint32_t>& storage)
-      : rows_(rows), storage_(storage) {}
-
-  const std::vector<size_t>& dims() const { return dims_; }
-
-  // Adds a step, cut along the first of its dimensions for which that is
-  // possible. Returns false if there is none.
-  bool Add(const ComputeSet& set) {
-    for (size_t d = 0; d < set.shape.size(); ++d) {
-      if (Add(set, d)) return true;
-    }
-    return false;
-  }
-
-  // Adds a step that is cut along dimension d. Returns false if its rows depend
-  // on each other or on other rows of the group's steps.
-  bool Add(const ComputeSet& set, size_t d) {
-    if (set.shape[d] != rows_ || !CanCut(set, d)) return false;
-    const size_t before = regions_.size();
-    const auto add = [&](const std::vector<Operand>& operands, bool written) {
-      for (const Operand& o : operands) {
-        regions_.push_back(RegionOf(set, o, written, d, storage_));
-        for (const Region& r : regions_) {
-          if (!RowsApart(regions_.back(), r, rows_)) return false;
-        }
-      }
-      return true;
-    };
-    if (!add(set.operands, false) || !add(set.results, true)) {
-      regions_.resize(before);
-      return false;
-    }
-    dims_.push_back(d);
-    return true;
-  }
-
-  // Whether a band of so many rows is contiguous in pieces of at least
-  // kLeastPiece bytes, in all scattered regions.
-  bool IsWhole(int64_t rows) const {
-    return std::all_of(regions_.begin(), regions_.end(), [&](const Region& r) {
-      return !r.scattered || r.step * rows >= kLeastPiece;
-    });
-  }
-
-  // Bytes of all rows, each counted once, however many steps access it.
-  int64_t Footprint() const {
-    std::vector<Region> sorted = regions_;
-    std::erase_if(sorted, [](const Region& r) { return r.step == 0; });
-    std::sort(
-        sorted.begin(), sorted.end(), [](const Region& a, const Region& b) {
-          return std::pair(a.storage, a.begin) < std::pair(b.storage, b.begin);
-        });
-    int64_t bytes = 0, end = 0;
-    for (size_t i = 0; i < sorted.size(); ++i) {
-      const Region& r = sorted[i];
-      if (i == 0 || r.storage != sorted[i - 1].storage) end = r.begin;
-      bytes += std::max<int64_t>(r.end - std::max(r.begin, end), 0);
-      end = std::max(end, r.end);
-    }
-    return bytes;
-  }
-
- private:
-  const int64_t rows_;
-  const std::vector<uint32_t>& storage_;
-  std::vector<Region> regions_;
-  std::vector<size_t> dims_;
-};
-
 // Where a band keeps its rows of a root: all rows of it have the form [plane]
 // [row][byte of the row], and a band has fewer rows.
 struct KeptRows {
@@ -247,6 +176,196 @@ struct KeptRows {
   }
 };
 
+// An operand or result of a step that is cut along dimension d.
+struct Use {
+  const Operand* operand;
+  size_t d;
+  bool written;
+};
+
+// How a band keeps the rows of a root, at `at` in its memory, if that is
+// possible. `uses` are all those of the root, in the order of access.
+std::optional<KeptRows> Kept(int64_t address, int64_t bytes,
+                             const std::vector<Use>& uses, int64_t extent,
+                             int64_t rows, int64_t at) {
+  if (!uses[0].written) return std::nullopt;  // would read older values
+  const Operand& o = *uses[0].operand;
+  const int64_t step = o.Stride(uses[0].d) * o.view.item_size;
+  if (step <= 0 || bytes % (step * extent) != 0) return std::nullopt;
+  const KeptRows kept{address, step, bytes / (step * extent), extent, rows, at};
+  for (const Use& use : uses) {
+    View view = use.operand->view;
+    if (view.base != kArenaBase ||
+        !kept.Redirect(view, use.operand->dims[use.d])) {
+      return std::nullopt;
+    }
+  }
+  return kept;
+}
+
+// Calls body(operand, tensor, written) for all operands and results of a step,
+// in the order of access; `tensor` is kNone if it is not known.
+template <typename Body>
+void ForUses(const ComputeSet& set, const Body& body) {
+  const auto each = [&](const std::vector<Operand>& operands,
+                        const std::vector<program::Access>& accesses,
+                        bool written) {
+    for (size_t k = 0; k < operands.size(); ++k) {
+      body(operands[k],
+           k < accesses.size() ? int64_t{accesses[k].tensor} : program::kNone,
+           written);
+    }
+  };
+  each(set.operands, set.step.operands, false);
+  each(set.results, set.step.results, true);
+}
+
+// Consecutive steps that can go through their rows together, band by band.
+class Group {
+ public:
+  Group(int64_t rows, const std::vector<uint32_t>& storage,
+        std::span<const ArenaRoot> roots)
+      : rows_(rows), storage_(storage), roots_(roots) {}
+
+  const std::vector<size_t>& dims() const { return dims_; }
+
+  // Adds a step, cut along the first of its dimensions for which that is
+  // possible. Returns false if there is none.
+  bool Add(const ComputeSet& set) {
+    for (size_t d = 0; d < set.shape.size(); ++d) {
+      if (Add(set, d)) return true;
+    }
+    return false;
+  }
+
+  // Adds a step that is cut along dimension d. Returns false if its rows depend
+  // on each other or on other rows of the group's steps.
+  bool Add(const ComputeSet& set, size_t d) {
+    if (set.shape[d] != rows_ || !CanCut(set, d)) return false;
+    sizes_.push_back({regions_.size(), collisions_.size()});
+    dims_.push_back(d);
+    bool apart = true;
+    ForUses(set, [&](const Operand& o, int64_t tensor, bool written) {
+      regions_.push_back(RegionOf(set, o, written, d, storage_));
+      uses_.push_back({{&o, d, written}, tensor, RootOf(tensor)});
+      for (size_t i = 0; i < regions_.size() && apart; ++i) {
+        if (RowsApart(regions_.back(), regions_[i], rows_)) continue;
+        const ArenaRoot *a = uses_.back().root, *b = uses_[i].root;
+        apart = (a != nullptr || b != nullptr) &&
+                (a == nullptr || b == nullptr || a->number != b->number);
+        collisions_.push_back({a, b});
+      }
+    });
+    if (!apart) RemoveLast();
+    return apart;
+  }
+
+  void RemoveLast() {
+    regions_.resize(sizes_.back().regions);
+    uses_.resize(sizes_.back().regions);
+    collisions_.resize(sizes_.back().collisions);
+    sizes_.pop_back();
+    dims_.pop_back();
+  }
+
+  // Whether, of roots that use the same bytes at different times, at most one
+  // is not kept by bands.
+  bool IsSettled() const {
+    return std::all_of(collisions_.begin(), collisions_.end(),
+                       [&](const Collision& c) {
+                         return (c.a != nullptr && IsInner(*c.a)) ||
+                                (c.b != nullptr && IsInner(*c.b));
+                       });
+  }
+
+  // The roots that bands keep.
+  std::vector<InnerRoot> Inner() const {
+    std::map<uint32_t, InnerRoot> inner;
+    for (const RootUse& use : uses_) {
+      if (use.root == nullptr) continue;
+      const auto found = inner.find(use.root->number);
+      if (found != inner.end()) {
+        found->second.tensors.push_back(static_cast<uint32_t>(use.tensor));
+      } else if (IsInner(*use.root)) {
+        inner[use.root->number] = {use.root->address,
+                                   use.root->bytes,
+                                   {static_cast<uint32_t>(use.tensor)}};
+      }
+    }
+    std::vector<InnerRoot> roots;
+    for (auto& [number, root] : inner) roots.push_back(std::move(root));
+    return roots;
+  }
+
+  // Whether a band of so many rows is contiguous in pieces of at least
+  // kLeastPiece bytes, in all scattered regions.
+  bool IsWhole(int64_t rows) const {
+    return std::all_of(regions_.begin(), regions_.end(), [&](const Region& r) {
+      return !r.scattered || r.step * rows >= kLeastPiece;
+    });
+  }
+
+  // Bytes of all rows, each counted once, however many steps access it.
+  int64_t Footprint() const {
+    std::vector<Region> sorted = regions_;
+    std::erase_if(sorted, [](const Region& r) { return r.step == 0; });
+    std::sort(
+        sorted.begin(), sorted.end(), [](const Region& a, const Region& b) {
+          return std::pair(a.storage, a.begin) < std::pair(b.storage, b.begin);
+        });
+    int64_t bytes = 0, end = 0;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      const Region& r = sorted[i];
+      if (i == 0 || r.storage != sorted[i - 1].storage) end = r.begin;
+      bytes += std::max<int64_t>(r.end - std::max(r.begin, end), 0);
+      end = std::max(end, r.end);
+    }
+    return bytes;
+  }
+
+ private:
+  struct RootUse {
+    Use use;
+    int64_t tensor;
+    const ArenaRoot* root;  // null if other steps than compute sets access it
+  };
+  // Two roots, or other tensors (null), of which rows are not apart.
+  struct Collision {
+    const ArenaRoot *a, *b;
+  };
+  // How many there were before a step was added.
+  struct Sizes {
+    size_t regions, collisions;
+  };
+
+  const ArenaRoot* RootOf(int64_t tensor) const {
+    if (tensor == program::kNone || roots_.empty()) return nullptr;
+    const ArenaRoot& root = roots_[tensor];
+    return root.accesses > 0 ? &root : nullptr;
+  }
+
+  // Whether only these steps access a root, and bands can keep it.
+  bool IsInner(const ArenaRoot& root) const {
+    std::vector<Use> uses;
+    for (const RootUse& use : uses_) {
+      if (use.root != nullptr && use.root->number == root.number) {
+        uses.push_back(use.use);
+      }
+    }
+    return static_cast<int64_t>(uses.size()) == root.accesses &&
+           Kept(root.address, root.bytes, uses, rows_, 1, 0).has_value();
+  }
+
+  const int64_t rows_;
+  const std::vector<uint32_t>& storage_;
+  const std::span<const ArenaRoot> roots_;
+  std::vector<Region> regions_;
+  std::vector<RootUse> uses_;  // that access these regions
+  std::vector<Collision> collisions_;
+  std::vector<Sizes> sizes_;  // of each step
+  std::vector<size_t> dims_;
+};
+
 // Runs several steps in bands. Each step has a kernel for a whole band, and one
 // for the last band if that has fewer rows. All bands use the same kernels: for
 // every band, Run moves the base pointers from which these address operands.
@@ -254,34 +373,19 @@ class BandKernel final : public Kernel {
  public:
   BandKernel(int64_t extent, int64_t rows) : extent_(extent), rows_(rows) {}
 
-  // An operand or result of a step that is cut along dimension d.
-  struct Use {
-    const Operand& operand;
-    size_t d;
-    bool written;
-  };
-
   // Keeps the rows of a root, of which the views `uses` are, in the order of
-  // access, in the band's memory, if that is possible.
-  void Keep(const InnerRoot& root, const std::vector<Use>& uses) {
-    if (uses.empty() || !uses[0].written) return;  // would read older values
-    const Operand& o = uses[0].operand;
-    const int64_t step = o.Stride(uses[0].d) * o.view.item_size;
-    if (step <= 0 || root.bytes % (step * extent_) != 0) return;
-    const KeptRows kept{root.address, step,  root.bytes / (step * extent_),
-                        extent_,      rows_, memory_bytes_};
-    for (const Use& use : uses) {
-      View view = use.operand.view;
-      if (view.base != kArenaBase ||
-          !kept.Redirect(view, use.operand.dims[use.d])) {
-        return;
-      }
-    }
+  // access, in the band's memory. Returns false if that is not possible.
+  bool Keep(const InnerRoot& root, const std::vector<Use>& uses) {
+    if (uses.empty()) return false;
+    const auto kept =
+        Kept(root.address, root.bytes, uses, extent_, rows_, memory_bytes_);
+    if (!kept) return false;
     for (const uint32_t t : root.tensors) kept_of_[t] = kept_.size();
-    kept_.push_back(kept);
+    kept_.push_back(*kept);
     // The line between two of them keeps equal rows of both out of the same
     // sets of the cache, if bands have a power of two bytes.
-    memory_bytes_ += (kept.bytes() + kLine - 1) / kLine * kLine + kLine;
+    memory_bytes_ += (kept->bytes() + kLine - 1) / kLine * kLine + kLine;
+    return true;
   }
 
   Status Add(const ComputeSet& step, size_t d, const Factories& factories) {
@@ -388,26 +492,28 @@ class BandKernel final : public Kernel {
 }  // namespace
 
 std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
-                             const std::vector<uint32_t>& storage) {
+                             const std::vector<uint32_t>& storage,
+                             std::span<const ArenaRoot> roots) {
   std::vector<Bands> found;
   // A step without iterations may have views of any strides.
   const auto is_empty = [](const ComputeSet& set) {
     return std::find(set.shape.begin(), set.shape.end(), 0) != set.shape.end();
   };
   for (size_t first = 0; first + 1 < steps.size();) {
-    Bands best{first, first + 1, {}, 0, 0};
+    Bands best{first, first + 1, {}, 0, 0, {}};
     // A small step may be part of a group, but is not worth beginning one.
     const size_t rank = steps[first].shape.size();
     const bool large =
         !is_empty(steps[first]) && BytesOf(steps[first]) >= kWorthBytes / 2;
     for (size_t d = 0; large && d < rank; ++d) {
-      Group group(steps[first].shape[d], storage);
+      Group group(steps[first].shape[d], storage, roots);
       if (!group.Add(steps[first], d)) continue;
       size_t end = first + 1;
       while (end < steps.size() && end - first < kMostSteps &&
              !is_empty(steps[end]) && group.Add(steps[end])) {
         ++end;
       }
+      for (; !group.IsSettled(); --end) group.RemoveLast();
       const int64_t extent = steps[first].shape[d];
       const int64_t bytes = group.Footprint();
       if (end <= best.end || bytes < kWorthBytes ||
@@ -418,7 +524,7 @@ std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
           std::min(kBandBytes * extent / bytes, extent / kFewestBands);
       rows = std::max<int64_t>(rows > kUnit ? rows - rows % kUnit : rows, 1);
       if (!group.IsWhole(rows)) continue;
-      best = {first, end, group.dims(), extent, rows};
+      best = {first, end, group.dims(), extent, rows, group.Inner()};
     }
     first = best.end;
     if (best.end - best.begin > 1) found.push_back(std::move(best));
@@ -427,27 +533,19 @@ std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
 }
 
 KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
-                        const std::vector<InnerRoot>& inner,
                         const Factories& factories) {
   auto kernel = std::make_unique<BandKernel>(bands.extent, bands.rows);
-  for (const InnerRoot& root : inner) {
-    std::vector<BandKernel::Use> uses;
-    const auto add = [&](const std::vector<Operand>& operands,
-                         const std::vector<program::Access>& accesses, size_t d,
-                         bool written) {
-      for (size_t k = 0; k < accesses.size(); ++k) {
-        if (std::count(root.tensors.begin(), root.tensors.end(),
-                       accesses[k].tensor) > 0) {
-          uses.push_back({operands[k], d, written});
-        }
-      }
-    };
+  for (const InnerRoot& root : bands.inner) {
+    std::vector<Use> uses;
     for (size_t i = bands.begin; i < bands.end; ++i) {
       const size_t d = bands.dims[i - bands.begin];
-      add(steps[i].operands, steps[i].step.operands, d, false);
-      add(steps[i].results, steps[i].step.results, d, true);
+      ForUses(steps[i], [&](const Operand& o, int64_t tensor, bool written) {
+        if (std::count(root.tensors.begin(), root.tensors.end(), tensor) > 0) {
+          uses.push_back({&o, d, written});
+        }
+      });
     }
-    kernel->Keep(root, uses);
+    if (!kernel->Keep(root, uses)) return Internal("bands cannot keep a root");
   }
   for (size_t i = bands.begin; i < bands.end; ++i) {
     IPU_RETURN_IF_ERROR(

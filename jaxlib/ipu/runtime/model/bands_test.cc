@@ -115,7 +115,7 @@ TEST(BandsTest, StepsOnRowsRunInBands) {
   EXPECT_NE(kRows % found[0].rows, 0);  // so that the last one is smaller
 
   for (const Factories* table : SupportedFactories()) {
-    const KernelOr kernel = MakeBandKernel(centred.steps, found[0], {}, *table);
+    const KernelOr kernel = MakeBandKernel(centred.steps, found[0], *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     std::vector<float> scratch(kRows * (kColumns + 1));
     ExpectDifferences(**kernel, scratch);
@@ -132,14 +132,15 @@ TEST(BandsTest, BandsKeepTheirRows) {
   centred.sum.results = {{kSum, {0, -1}}};
   centred.subtract.operands = {{kNegated, {0, 1}}, {kSum, {0, -1}}};
   centred.subtract.results = {{kY, {0, 1}}};
-  const std::vector<Bands> found = FindBands(centred.steps, kStorage);
+  const std::vector<ArenaRoot> roots = {{kX, 0, 0, 0},
+                                        {kNegated, 0, Centred::kSums, 3},
+                                        {kSum, Centred::kSums, kRows * 4, 2},
+                                        {kY, 0, 0, 0}};
+  const std::vector<Bands> found = FindBands(centred.steps, kStorage, roots);
   ASSERT_EQ(found.size(), 1u);
-  const std::vector<InnerRoot> inner = {
-      {0, Centred::kSums, {kNegated, kNegated, kNegated}},
-      {Centred::kSums, kRows * 4, {kSum, kSum}}};
+  EXPECT_EQ(found[0].inner.size(), 2u);
   for (const Factories* table : SupportedFactories()) {
-    const KernelOr kernel =
-        MakeBandKernel(centred.steps, found[0], inner, *table);
+    const KernelOr kernel = MakeBandKernel(centred.steps, found[0], *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     const std::vector<float> before(kRows * (kColumns + 1), 5);
     std::vector<float> scratch = before;
@@ -173,15 +174,20 @@ TEST(BandsTest, BandsKeepRowsOfPlanes) {
        shape,
        {planes(kScratch, true), planes(kScratch, false, 2 * kPlane * 4)},
        {planes(kResult, false)}}};
-  const std::vector<Bands> found = FindBands(steps, kStorage);
+  const ArenaRoot negated = {kNegated, 0, 2 * kPlane * 4, 2};
+  const std::vector<ArenaRoot> roots = {
+      {kX, 0, 0, 0},
+      negated,
+      negated,
+      {kOlder, 2 * kPlane * 4, 2 * kPlane * 4, 1},
+      {kY, 0, 0, 0}};
+  const std::vector<Bands> found = FindBands(steps, kStorage, roots);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].dims, (std::vector<size_t>{1, 1}));
-  const std::vector<InnerRoot> inner = {
-      {0, 2 * kPlane * 4, {kNegated, kExchanged}},
-      {2 * kPlane * 4, 2 * kPlane * 4, {kOlder}}};
+  EXPECT_EQ(found[0].inner.size(), 1u);
   std::vector<float> x = Counted(2 * kPlane);
   for (const Factories* table : SupportedFactories()) {
-    const KernelOr kernel = MakeBandKernel(steps, found[0], inner, *table);
+    const KernelOr kernel = MakeBandKernel(steps, found[0], *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     const std::vector<float> before(4 * kPlane, 5);
     std::vector<float> scratch = before, result(x.size(), -1);
@@ -196,6 +202,72 @@ TEST(BandsTest, BandsKeepRowsOfPlanes) {
       ASSERT_EQ(result[kPlane + i], -x[i] - 5) << i;
     }
   }
+}
+
+// The third step writes shorter rows where the first one has written, which are
+// other bytes if bands keep these.
+TEST(BandsTest, RootsThatShareAddresses) {
+  constexpr int64_t kFew = kColumns - 7;
+  const std::vector<int64_t> shape = {kRows, kColumns}, fewer = {kRows, kFew};
+  const auto few = [&](uint32_t base) {
+    return Strided(base, DType::kF32, fewer, {kFew, 1});
+  };
+  Operand first_few = Matrix(kScratch, kRows * kColumns * 4);
+  first_few.view.shape = fewer;
+  constexpr uint32_t kX = 0, kOne = 1, kTwo = 2, kThree = 3, kY = 4;
+  const std::vector<int32_t> dims = {0, 1};
+  std::vector<program::Execute> negations(4, MapOf(Opcode::kNegate, 1));
+  for (uint32_t i = 0; i < 4; ++i) {
+    negations[i].operands = {{i, dims}};
+    negations[i].results = {{i + 1, dims}};
+  }
+  const std::vector<ComputeSet> steps = {
+      {negations[0], shape, {Matrix(kArgument)}, {Matrix(kScratch)}},
+      {negations[1],
+       shape,
+       {Matrix(kScratch)},
+       {Matrix(kScratch, kRows * kColumns * 4)}},
+      {negations[2], fewer, {first_few}, {few(kScratch)}},
+      {negations[3], fewer, {few(kScratch)}, {few(kResult)}}};
+  const auto roots = [&](int64_t of_one, int64_t of_three) {
+    return std::vector<ArenaRoot>{
+        {kX, 0, 0, 0},
+        {kOne, 0, kRows * kColumns * 4, of_one},
+        {kTwo, kRows * kColumns * 4, kRows * kColumns * 4, 2},
+        {kThree, 0, kRows * kFew * 4, of_three},
+        {kY, 0, 0, 0}};
+  };
+  std::vector<float> x = Counted(kRows * kColumns);
+  // The number of steps in the first bands; they compute what the steps do.
+  const auto bands = [&](const std::vector<ArenaRoot>& roots) -> size_t {
+    const std::vector<Bands> found = FindBands(steps, kStorage, roots);
+    if (found.empty() || found[0].begin != 0) return 0;
+    for (const Factories* table : SupportedFactories()) {
+      const KernelOr kernel = MakeBandKernel(steps, found[0], *table);
+      EXPECT_TRUE(kernel.ok()) << kernel.status().message();
+      if (!kernel.ok() || found[0].end < 4) continue;
+      std::vector<float> scratch(2 * kRows * kColumns, 5);
+      std::vector<float> result(kRows * kFew, -1);
+      char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                       reinterpret_cast<char*>(x.data()),
+                       reinterpret_cast<char*>(result.data())};
+      ThreadPool threads(2);
+      (*kernel)->Run(Memory{bases}, threads);
+      for (int64_t i = 0; i < kRows * kFew; ++i) {
+        EXPECT_EQ(result[i], x[i / kFew * kColumns + i % kFew]);
+      }
+    }
+    return found[0].end;
+  };
+  EXPECT_EQ(bands(roots(2, 2)), 4u);
+  // One of them is enough.
+  EXPECT_EQ(bands(roots(0, 2)), 4u);
+  EXPECT_EQ(bands(roots(3, 2)), 4u);
+  EXPECT_EQ(bands(roots(2, 0)), 4u);
+  // Steps outside of the bands access both, or nothing is known of them.
+  EXPECT_EQ(bands(roots(3, 3)), 2u);
+  EXPECT_EQ(bands(roots(0, 0)), 2u);
+  EXPECT_EQ(bands({}), 2u);
 }
 
 TEST(BandsTest, RunningTotalsRunInBandsOfRows) {
@@ -214,7 +286,7 @@ TEST(BandsTest, RunningTotalsRunInBandsOfRows) {
   EXPECT_EQ(found[0].dims, (std::vector<size_t>{0, 0}));
   std::vector<float> x = Counted(kRows * kColumns);
   for (const Factories* table : SupportedFactories()) {
-    const KernelOr kernel = MakeBandKernel(steps, found[0], {}, *table);
+    const KernelOr kernel = MakeBandKernel(steps, found[0], *table);
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     std::vector<float> scratch(kRows * (kColumns + 1), 3), result(x.size(), -1);
     char* bases[] = {reinterpret_cast<char*>(scratch.data()),
@@ -247,7 +319,7 @@ TEST(BandsTest, ProgramsMayBeInvalid) {
     }
     const std::vector<Bands> found = FindBands(steps, kStorage);
     ASSERT_EQ(found.size(), 1u);
-    EXPECT_FALSE(MakeBandKernel(steps, found[0], {}, avx2::Table()).ok());
+    EXPECT_FALSE(MakeBandKernel(steps, found[0], avx2::Table()).ok());
   }
   // Of a step without iterations, views may have any strides.
   Operand wild = Matrix(kArgument);

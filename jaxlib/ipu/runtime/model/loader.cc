@@ -64,6 +64,7 @@ class Loader {
         counts_offset_(AlignUp(program.arena_bytes)),
         scratch_offset_(counts_offset_ + kMostCounts * kCountBytes),
         accesses_(program),
+        roots_(accesses_.ArenaRoots()),
         redirects_(FindRedirects(program, accesses_)),
         executable_(std::make_unique<Executable>()) {
     storage_.resize(kFirstArgumentBase + p_.arguments.size() +
@@ -136,9 +137,8 @@ class Loader {
       return Status();
     };
     size_t done = 0;
-    for (const Bands& bands : FindBands(sets, storage_)) {
-      KernelOr kernel = MakeBandKernel(
-          sets, bands, accesses_.InnerRoots(sets, bands), factories_);
+    for (const Bands& bands : FindBands(sets, storage_, roots_)) {
+      KernelOr kernel = MakeBandKernel(sets, bands, factories_);
       // The sets' own kernels run, or say what is wrong.
       if (!kernel.ok()) continue;
       IPU_RETURN_IF_ERROR(add(done, bands.begin));
@@ -512,6 +512,7 @@ class Loader {
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies
   const RootAccesses accesses_;
+  const std::vector<ArenaRoot> roots_;  // see FindBands
   const Redirects redirects_;
   std::unique_ptr<Executable> executable_;
 };

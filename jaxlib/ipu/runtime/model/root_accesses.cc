@@ -1,7 +1,5 @@
 #include "jaxlib/ipu/runtime/model/root_accesses.h"
 
-#include <map>
-#include <utility>
 #include <variant>
 
 #include "jaxlib/ipu/runtime/program/shape.h"
@@ -15,29 +13,18 @@ RootAccesses::RootAccesses(const program::Program& program)
   Count(p_.steps);
 }
 
-std::vector<InnerRoot> RootAccesses::InnerRoots(
-    std::span<const ComputeSet> sets, const Bands& bands) const {
-  std::map<uint32_t, std::vector<uint32_t>> views;  // by root
-  for (size_t i = bands.begin; i < bands.end; ++i) {
-    const program::Execute& s = sets[i].step;
-    for (const auto* accesses : {&s.operands, &s.results}) {
-      for (const program::Access& a : *accesses) {
-        views[p_.tensors[a.tensor].root].push_back(a.tensor);
-      }
-    }
+std::vector<ArenaRoot> RootAccesses::ArenaRoots() const {
+  std::vector<ArenaRoot> roots;
+  for (const program::Tensor& tensor : p_.tensors) {
+    const program::Tensor& root = p_.tensors[tensor.root];
+    const bool inside =
+        root.space == static_cast<uint8_t>(program::Space::kArena) &&
+        OfOthers(tensor.root) == 0;
+    roots.push_back({tensor.root, static_cast<int64_t>(root.address),
+                     static_cast<int64_t>(program::Bytes(root)),
+                     inside ? OfComputeSets(tensor.root) : 0});
   }
-  std::vector<InnerRoot> inner;
-  for (auto& [number, tensors] : views) {
-    const program::Tensor& root = p_.tensors[number];
-    if (root.space != static_cast<uint8_t>(program::Space::kArena) ||
-        OfComputeSets(number) != static_cast<int64_t>(tensors.size()) ||
-        OfOthers(number) != 0) {
-      continue;
-    }
-    inner.push_back({static_cast<int64_t>(root.address), program::Bytes(root),
-                     std::move(tensors)});
-  }
-  return inner;
+  return roots;
 }
 
 void RootAccesses::Count(const std::vector<program::Step>& steps) {

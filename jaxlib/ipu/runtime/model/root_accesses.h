@@ -4,11 +4,9 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_ROOT_ACCESSES_H_
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/bands.h"
-#include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
 
 namespace ipu::model {
@@ -23,9 +21,8 @@ class RootAccesses {
   // How many accesses other steps have.
   int64_t OfOthers(uint32_t root) const { return of_others_[root]; }
 
-  // The roots in the arena that only the steps of `bands` access.
-  std::vector<InnerRoot> InnerRoots(std::span<const ComputeSet> sets,
-                                    const Bands& bands) const;
+  // The root of each tensor; see FindBands.
+  std::vector<ArenaRoot> ArenaRoots() const;
 
  private:
   void Count(const std::vector<program::Step>& steps);

@@ -40,11 +40,9 @@ void LeaveRoundingToStores(Evaluation& evaluation) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<const Evaluator>> MakeEvaluator(
-    Evaluation evaluation) {
+StatusOr<Prepared> Prepare(const Evaluation& evaluation) {
   auto destinations = Destinations(evaluation);
   if (!destinations.ok()) return destinations.status();
-  LeaveRoundingToStores(evaluation);
   auto program =
       RegisterProgram::Make(evaluation.code, evaluation.shape,
                             evaluation.operands, &evaluation.results);
@@ -53,14 +51,24 @@ StatusOr<std::unique_ptr<const Evaluator>> MakeEvaluator(
     if (program->stores_elements(j)) (*destinations)[j].convert = nullptr;
   }
   const int64_t size = program->plan().size;
-  Prepared prepared{std::move(*program), std::move(*destinations), size};
+  return Prepared{std::move(*program), std::move(*destinations), size};
+}
+
+StatusOr<std::unique_ptr<const Evaluator>> MakeEvaluator(
+    Evaluation evaluation) {
+  LeaveRoundingToStores(evaluation);
+  auto prepared = Prepare(evaluation);
+  if (!prepared.ok()) return prepared.status();
 
   // The choice: the evaluator with the least work for each run that can run
   // the program.
-  if (size == 1) return {MakeOneElement(std::move(prepared))};
-  std::unique_ptr<const Evaluator> whole =
-      IsOneCall(prepared) ? MakeOneCall(std::move(prepared))
-                          : MakeBlocks(std::move(prepared));
+  if (prepared->size == 1) return {MakeOneElement(std::move(*prepared))};
+  std::unique_ptr<const Evaluator> whole;
+  if (IsInRows(*prepared)) whole = MakeRows(evaluation);
+  if (whole == nullptr) {
+    whole = IsOneCall(*prepared) ? MakeOneCall(std::move(*prepared))
+                                 : MakeBlocks(std::move(*prepared));
+  }
   if (!AreFewElements(evaluation)) return {std::move(whole)};
   return {MakeFewElements(std::move(evaluation), std::move(whole))};
 }

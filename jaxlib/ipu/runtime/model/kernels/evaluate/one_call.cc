@@ -6,23 +6,13 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// The most slots, and the most uniform values among them, of a program that
-// runs without a state; a guess: what fits easily on the stack.
-constexpr size_t kFewSlots = 64;
-constexpr size_t kFewCells = 16;
-
 class OneCall final : public PreparedEvaluator {
  public:
   using PreparedEvaluator::PreparedEvaluator;
 
   void Run(const Memory& memory, int64_t begin, int64_t end) const override {
-    char* slots[kFewSlots];
-    alignas(64) char cells[kFewCells * kUniformBytes];
-    size_t k = 0;
-    for (; k < plan().offsets.size(); ++k) slots[k] = cells + k * kUniformBytes;
-    for (const Cell& cell : plan().constants) {
-      slots[k++] = const_cast<char*>(cell.bytes);
-    }
+    OneCallSlots all(plan());
+    char** const slots = all.get();
     const Frame uniform{slots, memory.bases, nullptr, 0, kUniformLanes};
     for (const Step& step : plan().uniform_steps) step.fn(step, uniform);
     for (size_t j = 0; j < destinations().size(); ++j) {
@@ -57,7 +47,8 @@ bool IsOneCall(const Prepared& prepared) {
   const Plan& plan = prepared.plan();
   const auto& destinations = prepared.destinations;
   return plan.native.size() == 1 && plan.steps.size() == 1 && plan.row == 0 &&
-         plan.num_slots <= kFewSlots && plan.offsets.size() <= kFewCells &&
+         plan.num_slots <= OneCallSlots::kFewSlots &&
+         plan.offsets.size() <= OneCallSlots::kFewCells &&
          std::all_of(
              plan.outputs.begin(), plan.outputs.end(),
              [](const Output& o) { return o.way == Output::kDirect; }) &&

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
@@ -82,6 +83,9 @@ class PreparedEvaluator : public Evaluator {
   double nanoseconds_;
 };
 
+// Prepares a program whose rounding is left to its stores.
+StatusOr<Prepared> Prepare(const Evaluation& evaluation);
+
 // One element; its steps need no state. Also recorded step by step.
 std::unique_ptr<const Evaluator> MakeOneElement(Prepared prepared);
 
@@ -90,8 +94,38 @@ std::unique_ptr<const Evaluator> MakeOneElement(Prepared prepared);
 bool IsOneCall(const Prepared& prepared);
 std::unique_ptr<const Evaluator> MakeOneCall(Prepared prepared);
 
+// The slots of a program that is one call. Those of its outputs are not set.
+class OneCallSlots {
+ public:
+  // The most slots, and the most uniform values among them, of such a program;
+  // a guess: what fits easily on the stack.
+  static constexpr size_t kFewSlots = 64;
+  static constexpr size_t kFewCells = 16;
+
+  explicit OneCallSlots(const Plan& plan) {
+    size_t k = 0;
+    for (; k < plan.offsets.size(); ++k) {
+      slots_[k] = cells_ + k * kUniformBytes;
+    }
+    for (const Cell& cell : plan.constants) {
+      slots_[k++] = const_cast<char*>(cell.bytes);
+    }
+  }
+  char** get() { return slots_; }
+
+ private:
+  char* slots_[kFewSlots];
+  alignas(64) char cells_[kFewCells * kUniformBytes];
+};
+
 // Blocks of elements, whose steps are functions or machine code.
 std::unique_ptr<const Evaluator> MakeBlocks(Prepared prepared);
+
+// Whether blocks end at rows or copy elements that are not in one piece, and
+// the evaluator that calls machine code for each row instead; null if that is
+// not possible or rows are short.
+bool IsInRows(const Prepared& prepared);
+std::unique_ptr<const Evaluator> MakeRows(const Evaluation& evaluation);
 
 // A few elements, which are recorded on a tape as vectors or, if they are fewer
 // than a vector has, as several programs of one element. Values then stay in

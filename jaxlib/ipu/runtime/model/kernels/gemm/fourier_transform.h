@@ -49,6 +49,8 @@ struct ComplexPlanes {
     Store(re + i * step, x.re);
     Store(im + i * step, x.im);
   }
+  // The terms that lie so many elements further on.
+  ComplexPlanes Moved(int64_t by) const { return {re + by, im + by, step}; }
   // The same terms with real and imaginary parts exchanged. If both input and
   // output of a transform are exchanged, its exponent has the other sign.
   ComplexPlanes Exchanged() const { return {im, re, step}; }
@@ -73,13 +75,16 @@ class FourierTransform {
 
   // Writes the transform of `in` to `out`. With more than one stage it
   // overwrites `work`, with more than two also `other`, which may be `in`.
-  void Run(ComplexPlanes<T> in, ComplexPlanes<T> work, ComplexPlanes<T> other,
-           ComplexPlanes<T> out) const {
+  void Run(const ComplexPlanes<T>& in, const ComplexPlanes<T>& work,
+           const ComplexPlanes<T>& other, const ComplexPlanes<T>& out) const {
+    const ComplexPlanes<T>* from = &in;
+    const ComplexPlanes<T>* next = &work;
+    const ComplexPlanes<T>* after = &other;
     for (size_t i = 0; i < stages_.size(); ++i) {
-      const ComplexPlanes<T> to = i + 1 == stages_.size() ? out : work;
-      RunStage(stages_[i], in, to);
-      in = to;
-      std::swap(work, other);
+      const ComplexPlanes<T>* const to = i + 1 == stages_.size() ? &out : next;
+      RunStage(stages_[i], *from, *to);
+      from = to;
+      std::swap(next, after);
     }
   }
 
@@ -136,8 +141,8 @@ class FourierTransform {
     return stage;
   }
 
-  static void RunStage(const Stage& stage, ComplexPlanes<T> in,
-                       ComplexPlanes<T> out) {
+  static void RunStage(const Stage& stage, const ComplexPlanes<T>& in,
+                       const ComplexPlanes<T>& out) {
     switch (stage.radix) {
       case 2:
         return RunStage<2>(stage, in, out);
@@ -158,8 +163,8 @@ class FourierTransform {
 
   // kRadix is 0 for any odd radix.
   template <int kRadix>
-  static void RunStage(const Stage& stage, ComplexPlanes<T> in,
-                       ComplexPlanes<T> out) {
+  static void RunStage(const Stage& stage, const ComplexPlanes<T>& in,
+                       const ComplexPlanes<T>& out) {
     constexpr int kSize = kRadix == 0 ? kLargestPrime : kRadix;
     const int radix = kRadix == 0 ? stage.radix : kRadix;
     const T* const roots = stage.roots.data();

@@ -108,16 +108,19 @@ template <typename T>
                                                     int64_t step) {
   constexpr int kN = kLanes<T>;
   Vector<T> v[kN];
+  if (rows >= kN) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i, from += from_row) v[i] = Load<Vector<T>>(from);
+    TransposeLanes<T>(v);
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i, to += step) Store(to, v[i]);
+    return;
+  }
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kN; ++i) {
     v[i] = Load<Vector<T>>(from + std::min(i, rows - 1) * from_row);
   }
   TransposeLanes<T>(v);
-  if (rows >= kN) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kN; ++i) Store(to + i * step, v[i]);
-    return;
-  }
   const Mask<T> mask(rows);
 #pragma GCC unroll 16
   for (int i = 0; i < kN; ++i) mask.Store(to + i * step, v[i]);
