@@ -38,6 +38,46 @@ Array = np.ndarray[Any, Any]
 ArrayType = tuple[np.dtype[Any], tuple[int, ...]]
 
 
+# Copies of so many bytes begin at a multiple of _ALIGNMENT, as what JAX
+# allocates does: the CPU's `device_put`, to which JAX passes a callback's
+# arguments, takes those as they are and copies all others. Measured: to align a
+# copy takes 1.4 us; `device_put` of 64 KB takes 1 us less then, of 256 KB 3 to
+# 14 less, of 4 MB 20 to 330.
+_WORTH_ALIGNING = 1 << 17
+_ALIGNMENT = 64
+
+
+class _ArrayAt:
+  """Makes arrays of one type at addresses, valid only during a call.
+
+  Attributes:
+    size: bytes of such an array.
+  """
+
+  def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    self._dtype = dtype
+    self._shape = shape
+    self.size = math.prod(shape) * dtype.itemsize
+    self._memory: Any = ctypes.c_byte * self.size
+
+  def __call__(self, address: int) -> Array:
+    if not self.size:
+      return np.empty(self._shape, self._dtype)
+    memory = self._memory.from_address(address)
+    return np.ndarray(self._shape, self._dtype, memory)
+
+  def copy(self, address: int) -> Array:
+    """A copy of the array, which stays valid."""
+    array = self(address)
+    if self.size < _WORTH_ALIGNING:
+      return array.copy()
+    memory = np.empty(self.size + _ALIGNMENT, np.uint8)
+    offset = -memory.ctypes.data % _ALIGNMENT
+    copy: Array = np.ndarray(self._shape, self._dtype, memory, offset)
+    copy[...] = array
+    return copy
+
+
 class PythonFunction:
   """A Python function that a program calls, with its array types.
 
@@ -55,10 +95,12 @@ class PythonFunction:
     self._function = function
     self.operands = tuple(operands)
     self.results = tuple(results)
+    self._operands_at = [_ArrayAt(*t) for t in self.operands]
+    self._results_at = [_ArrayAt(*t) for t in self.results]
     self._sizes = (
       len(self.operands),
       len(self.results),
-      *(_bytes(*t) for t in (*self.operands, *self.results)),
+      *(at.size for at in (*self._operands_at, *self._results_at)),
     )
     self._of_parts: dict[tuple[tuple[int, ...], ...], PythonFunction] = {}
     with _lock:
@@ -139,11 +181,11 @@ class PythonFunction:
     """Calls the function on arrays at addresses. It gets copies: the user may
     keep its arguments, while the device reuses their memory."""
     arguments = [
-      _at(address, dtype, shape).copy()
-      for address, (dtype, shape) in zip(operands, self.operands)
+      at.copy(address) for at, address in zip(self._operands_at, operands)
     ]
-    for address, value in zip(results, self(*arguments)):
-      _at(address, value.dtype, value.shape)[...] = value
+    values = self(*arguments)
+    for at, address, value in zip(self._results_at, results, values):
+      at(address)[...] = value
 
 
 class InPlaceFunction(PythonFunction):
@@ -177,13 +219,10 @@ class InPlaceFunction(PythonFunction):
     return tuple(results)
 
   def run(self, operands: Sequence[int], results: Sequence[int]) -> None:
-    arrays = [
-      _at(address, dtype, shape)
-      for address, (dtype, shape) in zip(
-        (*operands, *results), (*self.operands, *self.results)
-      )
-    ]
-    self._fill(*arrays)
+    self._fill(
+      *(at(address) for at, address in zip(self._operands_at, operands)),
+      *(at(address) for at, address in zip(self._results_at, results)),
+    )
 
 
 _lock = threading.Lock()
@@ -341,16 +380,3 @@ def _call(function: PythonFunction, operands: int, results: int) -> None:
 
 def _addresses(table: int, count: int) -> Sequence[int]:
   return (ctypes.c_size_t * count).from_address(table)[:] if count else []
-
-
-def _bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-  return math.prod(shape) * dtype.itemsize
-
-
-def _at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-  """The array at an address, valid only during the call."""
-  size = _bytes(dtype, shape)
-  if not size:
-    return np.empty(shape, dtype)
-  memory: Any = (ctypes.c_byte * size).from_address(address)
-  return np.ndarray(shape, dtype, memory)

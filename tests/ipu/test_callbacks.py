@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import io_callback
-from jaxlib.ipu import internals
+from jaxlib.ipu import host_functions, internals
 
 # --- Arguments and results --------------------------------------------------
 
@@ -101,7 +101,8 @@ def test_functions_without_operands_and_results(ipu):
   assert calls == [1]
 
 
-def test_operands_that_a_function_keeps_do_not_change(ipu):
+@pytest.mark.parametrize("size", (3, 100_000))
+def test_operands_that_a_function_keeps_do_not_change(ipu, size):
   """A function may keep its arrays while the device reuses its own memory."""
   kept = []
 
@@ -111,9 +112,31 @@ def test_operands_that_a_function_keeps_do_not_change(ipu):
       0, 3, lambda i, x: (io_callback(kept.append, None, x), x + 1)[1], x
     )
 
-  f(jax.device_put(np.zeros(3, np.float32), ipu))
+  f(jax.device_put(np.zeros(size, np.float32), ipu))
   jax.effects_barrier()
   assert sorted(float(k[0]) for k in kept) == [0, 1, 2]
+  assert all((np.asarray(k) == k[0]).all() for k in kept)
+
+
+@pytest.mark.parametrize("dtype", (np.bool_, np.float64, jnp.bfloat16))
+@pytest.mark.parametrize("shape", ((), (0, 3), (7, 5), (300, 1001)), ids=str)
+def test_a_function_gets_copies(dtype, shape):
+  """Large ones are aligned like JAX's own arrays, so that the CPU's device_put
+  need not copy them again."""
+  x, y = drawn(dtype, shape), np.empty(shape, dtype)
+  kept = []
+  types = [(x.dtype, shape)]
+  function = host_functions.PythonFunction(
+    lambda a: [kept.append(a) or a], types, types
+  )
+  before = x.copy()
+  function.run([x.ctypes.data], [y.ctypes.data])
+  np.testing.assert_array_equal(y, before)
+  x[...] = y[...] = np.zeros((), dtype)
+  np.testing.assert_array_equal(kept[0], before)
+  assert kept[0].dtype == x.dtype
+  if x.nbytes >= 1 << 18:
+    assert kept[0].ctypes.data % 64 == 0
 
 
 def test_random_keys(check):

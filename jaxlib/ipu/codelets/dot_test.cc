@@ -322,6 +322,94 @@ TEST(DotTest, WindowsThatOverlap) {
   }
 }
 
+// The 3x3 windows of an image of [places + 2, places + 2, channels], times a
+// kernel: the rows of an image's line are one run, and so are the terms of a
+// window's line. Sums are exact.
+template <typename T>
+void CheckImage(DType dtype, int64_t places, int64_t channels, int64_t columns,
+                std::mt19937& random) {
+  SCOPED_TRACE(testing::Message()
+               << "places " << places << " channels " << channels << " columns "
+               << columns << " dtype " << int{Number(dtype)});
+  const std::vector<int64_t> shape = {1,          places,     places,  columns,
+                                      int64_t{3}, int64_t{3}, channels};
+  const int64_t line = (places + 2) * channels;
+  TestArray x(dtype, {places + 2, places + 2, channels}, {1, 2, 6}, 7, random,
+              false);
+  x.operand().view.shape = {places, places, 3, 3, channels};
+  x.operand().view.strides = {line, channels, line, channels, 1};
+  x.operand().dims = {-1, 0, 1, -1, 2, 3, 4};
+  TestArray w(dtype, {3, 3, channels, columns}, {4, 5, 6, 3}, 7, random, false);
+  const auto draw = [&](TestArray& array, const std::vector<int64_t>& over) {
+    ForEachIndex(over, [&](const auto& i) {
+      array.At<T>(i) = static_cast<T>(static_cast<int>(random() % 16) - 8);
+    });
+  };
+  draw(x, {1, places, places, 1, 3, 3, channels});
+  draw(w, {1, 1, 1, columns, 3, 3, channels});
+  const std::vector<int64_t> outer = {1, places, places, columns, 1, 1, 1};
+  std::vector<T> expected;
+  ForEachIndex(outer, [&](std::vector<int64_t> i) {
+    T sum = 0;
+    for (i[4] = 0; i[4] < 3; ++i[4]) {
+      for (i[5] = 0; i[5] < 3; ++i[5]) {
+        for (i[6] = 0; i[6] < channels; ++i[6]) {
+          sum += x.At<T>(i) * w.At<T>(i);
+        }
+      }
+    }
+    expected.push_back(sum);
+  });
+  program::Dot fields = DotOf(dtype);
+  fields.num_rows = 2;
+  ThreadPool threads(2);
+  for (const Factories* table : SupportedFactories()) {
+    for (bool adds : {false, true}) {
+      TestArray result(dtype, {places, places, columns}, {1, 2, 3}, 7, random,
+                       false);
+      fields.adds = adds;
+      ForEachIndex(outer, [&](const auto& i) { result.At<T>(i) = 3; });
+      RunKernel(*table, fields, shape, {&x, &w}, {&result}, threads);
+      EXPECT_TRUE(result.GapsIntact());
+      auto sum = expected.begin();
+      ForEachIndex(outer, [&](const auto& i) {
+        ASSERT_EQ(result.At<T>(i), *sum++ + (adds ? 3 : 0));
+      });
+    }
+  }
+}
+
+TEST(DotTest, WindowsOfImages) {
+  std::mt19937 random(11);
+  struct Image {
+    int64_t places, channels, columns;
+  };
+  // Lines of 1 to 29 windows. With 40 channels, a window's 360 terms are two
+  // blocks, of which the first ends within a line.
+  for (const Image& image : {Image{1, 2, 33},
+                             {2, 40, 5},
+                             {3, 3, 33},
+                             {4, 1, 17},
+                             {4, 40, 33},
+                             {5, 2, 70},
+                             {5, 40, 3},
+                             {6, 3, 33},
+                             {7, 40, 2},
+                             {8, 3, 20},
+                             {13, 2, 5},
+                             {14, 3, 6},
+                             {15, 2, 33},
+                             {29, 2, 2},
+                             {29, 3, 1}}) {
+    const auto& [places, channels, columns] = image;
+    CheckImage<float>(DType::kF32, places, channels, columns, random);
+    CheckImage<double>(DType::kF64, places, channels, columns, random);
+    CheckImage<int32_t>(DType::kI32, places, channels, columns, random);
+    CheckImage<int64_t>(DType::kI64, places, channels, columns, random);
+  }
+  CheckImage<float>(DType::kF32, 5, 2, 530, random);
+}
+
 // Rows of two dimensions that are in opposite orders in the left operand and in
 // the result, as in a Fourier transform of columns.
 TEST(DotTest, RowsInAnotherOrderThanTheResults) {

@@ -90,6 +90,11 @@ class ScatterKernel : public Kernel {
                                    updates_.Data(memory), result_.Data(memory),
                                    begin, end);
     }
+    if (windows_.even) {
+      return update_->ApplyEven(windows_, indices_.Data(memory), begin, end,
+                                updates_.Data(memory), result_.Data(memory),
+                                first_column, last_column);
+    }
     windows_.ForEach(indices_.Data(memory), begin, end, /*clamp=*/false,
                      [&](const Windows::Place* places, int64_t n) {
                        update_->Apply(places, n, updates_.Data(memory),

@@ -168,6 +168,31 @@ TEST(Scatter, ShortRows) {
   }
 }
 
+// Rows whose indices have other types, around the number of windows that are
+// located at a time.
+TEST(Scatter, RowsAtIndicesOfAllTypes) {
+  std::mt19937 random(8);
+  const auto sum = [](float a, float b) { return a + b; };
+  const auto set = [](uint16_t, uint16_t b) { return b; };
+  for (const int64_t count : {1, 7, 8, 9, 255, 256, 257, 600}) {
+    for (const int64_t columns : {1, 3, 16, 130}) {
+      const Case c = Rows(random, count, 100, columns, /*updates=*/true);
+      CheckScatter<float, int8_t>(c, DType::kF32, ReduceKind::kSum, sum, random,
+                                  DType::kI8);
+      CheckScatter<float, uint8_t>(c, DType::kF32, ReduceKind::kSum, sum,
+                                   random, DType::kU8);
+      CheckScatter<float, uint32_t>(c, DType::kF32, ReduceKind::kSum, sum,
+                                    random, DType::kU32);
+      CheckScatter<uint16_t, int16_t>(c, DType::kU16, ReduceKind::kSet, set,
+                                      random, DType::kI16);
+      CheckScatter<uint16_t, int64_t>(c, DType::kU16, ReduceKind::kSet, set,
+                                      random, DType::kI64);
+      CheckScatter<uint16_t, uint64_t>(c, DType::kU16, ReduceKind::kSet, set,
+                                       random, DType::kU64);
+    }
+  }
+}
+
 // Windows that overlap at different columns, which threads must not divide.
 TEST(Scatter, LongWindowsThatOverlap) {
   std::mt19937 random(5);

@@ -159,6 +159,53 @@ class RowsUpdate : public WindowUpdate {
   void Apply(const Windows::Place* places, int64_t count, const char* updates,
              char* result, int64_t begin, int64_t end) const override {
     auto&& row = make_row_();
+    const auto place = [places](int64_t i) { return places[i]; };
+    ApplyAt<false>(row, place, count, updates, result, begin, end);
+  }
+
+  void ApplyEven(const Windows& windows, const char* indices, int64_t first,
+                 int64_t last, const char* updates, char* result, int64_t begin,
+                 int64_t end) const override {
+    auto&& row = make_row_();
+    const int64_t step = windows.batch[0].other;
+    int32_t offsets[Windows::kBlock];
+    for (; first < last; first += Windows::kBlock) {
+      const int64_t n = std::min(Windows::kBlock, last - first);
+      windows.LocateEven(indices, first, first + n, /*clamp=*/false, offsets);
+      const auto place = [&](int64_t i) {
+        return Windows::Place{offsets[i], (first + i) * step};
+      };
+      ApplyAt<true>(row, place, n, updates, result, begin, end);
+    }
+  }
+
+  void ApplySingles(const Windows& windows, const char* indices,
+                    const char* updates, char* result, int64_t begin,
+                    int64_t end) const override {
+    auto&& row = make_row_();
+    const int64_t step = windows.batch[0].other;
+    int32_t offsets[Windows::kBlock];
+    for (; begin < end; begin += Windows::kBlock) {
+      const int64_t n = std::min(Windows::kBlock, end - begin);
+      windows.LocateEven(indices, begin, begin + n, /*clamp=*/false, offsets);
+      const char* const from = updates + begin * step;
+      for (int64_t at = 0; at < n * step; at += kLine) {
+        __builtin_prefetch(from + at + kUpdatesAhead);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        if (offsets[i] < 0) continue;
+        row.One(from + i * step, result + offsets[i]);
+      }
+    }
+  }
+
+ private:
+  // Updates columns [begin, end) of windows 0 to count - 1, which are at
+  // place(i). Those at negative places are dropped, if kDrops.
+  template <bool kDrops, typename Row, typename PlaceOf>
+  void ApplyAt(Row& row, const PlaceOf& place, int64_t count,
+               const char* updates, char* result, int64_t begin,
+               int64_t end) const {
     std::array<Dim, kMostDims> dims;
     std::copy(nest_.dims.begin(), nest_.dims.end(), dims.begin());
     Dim& column = dims[column_];
@@ -171,11 +218,13 @@ class RowsUpdate : public WindowUpdate {
         dims[outer].extent * std::abs(dims[outer].destination), most_ahead_);
     const auto for_each = [&](const auto& update) {
       const auto one = [&](int64_t i) {
-        update(updates + places[i].other, result + places[i].tensor);
+        const Windows::Place at = place(i);
+        if (kDrops && at.tensor < 0) return;
+        update(updates + at.other, result + at.tensor);
       };
       int64_t i = 0;
       for (; bytes > 0 && i + kAhead < count; ++i) {
-        const char* const soon = result + places[i + kAhead].tensor;
+        const char* const soon = result + place(i + kAhead).tensor;
         __builtin_prefetch(soon, 1);
         for (int64_t at = kLine; at < bytes; at += kLine) {
           __builtin_prefetch(soon + at, 1);
@@ -201,27 +250,6 @@ class RowsUpdate : public WindowUpdate {
     }
   }
 
-  void ApplySingles(const Windows& windows, const char* indices,
-                    const char* updates, char* result, int64_t begin,
-                    int64_t end) const override {
-    auto&& row = make_row_();
-    const int64_t step = windows.batch[0].other;
-    int32_t offsets[Windows::kBlock];
-    for (; begin < end; begin += Windows::kBlock) {
-      const int64_t n = std::min(Windows::kBlock, end - begin);
-      windows.LocateEven(indices, begin, begin + n, /*clamp=*/false, offsets);
-      const char* const from = updates + begin * step;
-      for (int64_t at = 0; at < n * step; at += kLine) {
-        __builtin_prefetch(from + at + kUpdatesAhead);
-      }
-      for (int64_t i = 0; i < n; ++i) {
-        if (offsets[i] < 0) continue;
-        row.One(from + i * step, result + offsets[i]);
-      }
-    }
-  }
-
- private:
   // Calls for_each with the update of so many elements next to each other, if
   // it is one of those numbers that are frequent as numbers of coordinates or
   // channels, and `row` has such an update.

@@ -50,6 +50,8 @@ class Gemm {
            const ResultRows& to, bool add) const;
   void SumBlocks(const char* lhs, const char* rhs, Range m, Range n, Range k,
                  const ResultRows& to, bool add) const;
+  // Whether tiles read the windows of a convolution where they are.
+  static bool IsDirect(const Matrix& windows);
   void SumVector(const char* lhs, const char* rhs, int64_t row, Range n,
                  Range k, T* to, bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;

@@ -59,6 +59,13 @@ class Axis {
     }
   }
 
+  // The first indices of a range, as far as they are within one run.
+  IndexRange RunOf(IndexRange range) const {
+    if (even()) return range;
+    const int64_t rest = run_ - range.begin % run_;
+    return {range.begin, std::min(range.end, range.begin + rest)};
+  }
+
   // Whether a whole range is within one run.
   bool InOneRun(IndexRange range) const {
     return even() || range.begin / run_ == (range.end - 1) / run_;

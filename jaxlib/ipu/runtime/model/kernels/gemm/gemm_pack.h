@@ -1,6 +1,6 @@
 // Packs parts of an operand in the order in which a product's tiles read them;
-// included only by gemm_blocks.h and gemm_fourier.h. This is the only place
-// where the windows of a convolution are gathered.
+// included only by gemm_blocks.h and gemm_fourier.h. Windows of a convolution
+// that tiles do not read in place are gathered here.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_PACK_H_

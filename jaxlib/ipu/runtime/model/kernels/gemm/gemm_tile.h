@@ -24,11 +24,18 @@ inline constexpr int kTileVectors = 2;
 template <typename T>
 inline constexpr int kTileColumns = kTileVectors * kLanes<T>;
 
+// Terms that are evenly spaced in the left operand.
+struct TermRun {
+  int64_t at;  // of the first, in elements
+  int64_t count;
+};
+
 // The operands of a tile; strides are in elements.
 template <typename T>
 struct TileArgs {
-  int64_t k;
-  const T* a;  // element (row, k) is at a + row * a_row + k * a_k
+  const TermRun* runs;  // kDenseRows and kPairs have one, at 0
+  int64_t num_runs;
+  const T* a;  // term k of a run is at a + row * a_row + run.at + k * a_k
   int64_t a_row;
   int64_t a_k;
   const T* b;  // columns are contiguous
@@ -41,7 +48,7 @@ struct TileArgs {
 
 // The layout and the meaning of a tile's elements.
 enum class TileKind {
-  kRows,       // any a_row
+  kRows,       // any a_row, several runs
   kDenseRows,  // a_row is 1, so rows are at constant offsets
   kPairs       // as kDenseRows; each element holds two terms, see gemm_pairs.h
 };
@@ -52,7 +59,6 @@ void Tile(const TileArgs<T>& args) {
       kKind == TileKind::kRows ? args.a_row : 1;
   constexpr int kLast = kVectors - 1;
   const Mask<T> mask(args.columns - kLast * kLanes<T>);
-  const T* a = args.a;
   const T* b = args.b;
   T* const c = args.c;
   for (int r = 0; r < kRows; ++r) {
@@ -62,24 +68,29 @@ void Tile(const TileArgs<T>& args) {
   }
 
   Vector<T> sums[kRows][kVectors] = {};
-  for (int64_t k = args.k; k > 0; --k) {
-    Vector<T> row[kVectors];
-    for (int v = 0; v < kLast; ++v) row[v] = Load<Vector<T>>(b + v * kLanes<T>);
-    row[kLast] = mask.Load(b + kLast * kLanes<T>);
+  const int64_t num_runs = kKind == TileKind::kRows ? args.num_runs : 1;
+  for (int64_t i = 0; i < num_runs; ++i) {
+    const T* a = args.a + (kKind == TileKind::kRows ? args.runs[i].at : 0);
+    for (int64_t k = args.runs[i].count; k > 0; --k) {
+      Vector<T> row[kVectors];
+      for (int v = 0; v < kLast; ++v)
+        row[v] = Load<Vector<T>>(b + v * kLanes<T>);
+      row[kLast] = mask.Load(b + kLast * kLanes<T>);
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const Vector<T> factor = Broadcast(a[r * a_row]);
+      for (int r = 0; r < kRows; ++r) {
+        const Vector<T> factor = Broadcast(a[r * a_row]);
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        if constexpr (kKind == TileKind::kPairs) {
-          sums[r][v] = gemm::MultiplyAddPairs(factor, row[v], sums[r][v]);
-        } else {
-          sums[r][v] = MultiplyAdd<T>(factor, row[v], sums[r][v]);
+        for (int v = 0; v < kVectors; ++v) {
+          if constexpr (kKind == TileKind::kPairs) {
+            sums[r][v] = gemm::MultiplyAddPairs(factor, row[v], sums[r][v]);
+          } else {
+            sums[r][v] = MultiplyAdd<T>(factor, row[v], sums[r][v]);
+          }
         }
       }
+      a += args.a_k;
+      b += args.b_k;
     }
-    a += args.a_k;
-    b += args.b_k;
   }
 
 #pragma GCC unroll 16
