@@ -99,4 +99,7 @@ WORKLOADS = [
   fourier("2^18", lambda x: jnp.abs(jnp.fft.fft(x)), 2**18),
   fourier("256x256 and back",
           lambda x: jnp.fft.ifft2(jnp.fft.fft2(x)).real, 256, 256),
+  fourier("convolution of 8 rows of 16384",
+          lambda x: jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(x[::-1])),
+          8, 16384),
 ]  # fmt: skip

@@ -59,8 +59,8 @@ std::vector<Bands> FindBands(std::span<const ComputeSet> steps,
                              const std::vector<uint32_t>& storage,
                              std::span<const ArenaRoot> roots = {});
 
-// Makes one kernel that runs all steps of `bands`. Fails if a step's kernel
-// cannot be made for fewer rows.
+// Makes one kernel that runs all steps of `bands` (band_kernel.cc). Fails if a
+// step's kernel cannot be made for fewer rows.
 KernelOr MakeBandKernel(std::span<const ComputeSet> steps, const Bands& bands,
                         const Factories& factories);
 
