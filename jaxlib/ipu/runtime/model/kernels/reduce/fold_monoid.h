@@ -262,19 +262,107 @@ class MonoidFold {
     }
   }
 
+  // Lane i of the result folds row i of kN adjacent ones of kColumns elements,
+  // in the order of FoldLanesOfEach.
+  template <int kColumns>
+  static V FoldAdjacent(const Item* from) {
+    V parts[kColumns];
+#pragma GCC unroll 8
+    for (int i = 0; i < kColumns; ++i) parts[i] = Source::Whole(from + i * kN);
+    constexpr auto kLanes = std::make_integer_sequence<int, kN>();
+    if constexpr (kColumns == 3) {
+      return Apply(Apply(EveryThird<0>(parts, kLanes),
+                         EveryThird<2>(parts, kLanes)),
+                   EveryThird<1>(parts, kLanes));
+    } else {
+      // Each part has kN / kColumns rows, and the folds of the parts' first
+      // rows come first.
+      FoldHalves<kColumns / 2>(parts);
+      return Interleave<kColumns>(parts[0], kLanes);
+    }
+  }
+
+  // Lane i of the result is element 3 * i + kFirst of three vectors.
+  template <int kFirst, int... lanes>
+  static V EveryThird(const V* parts, std::integer_sequence<int, lanes...>) {
+    const V front = __builtin_shufflevector(
+        parts[0], parts[1],
+        (3 * lanes + kFirst < 2 * kN ? 3 * lanes + kFirst : -1)...);
+    return __builtin_shufflevector(
+        front, parts[2],
+        (3 * lanes + kFirst < 2 * kN ? lanes : 3 * lanes + kFirst - kN)...);
+  }
+
+  // Takes one lane of each of kGroups groups after another.
+  template <int kGroups, int... lanes>
+  static V Interleave(V v, std::integer_sequence<int, lanes...>) {
+    constexpr int kEach = kN / kGroups;
+    return __builtin_shufflevector(v, v,
+                                   (lanes % kEach * kGroups + lanes / kEach)...);
+  }
+
+  // The same for rows of up to half a vector, `step` apart. Each vector takes
+  // two rows, as FoldHalves leaves them after its first round.
+  static V FoldShortRows(const Item* row, int64_t step, int64_t n) {
+    constexpr int kHalf = kN / 2;
+    const Mask<T> low(n), high(n, kHalf);
+    V rows[kHalf];
+#pragma GCC unroll 8
+    for (int i = 0; i < kHalf; ++i, row += step) {
+      rows[i] =
+          Source::Some(row, low, n, Broadcast<T>(Op::template kIdentity<T>));
+      rows[i] = Source::Some(row + kHalf * step - kHalf, high, n, rows[i]);
+    }
+    FoldHalves<kHalf / 2>(rows);
+    return rows[0];
+  }
+
+  // Folds kN rows at a time by fold(row), and returns how many.
+  template <typename Fold>
+  static int64_t RowsTogether(const FoldInput& input, Total* totals,
+                              const Fold& fold) {
+    const Item* row = reinterpret_cast<const Item*>(input.values);
+    int64_t r = 0;
+    for (; r + kN <= input.rows; r += kN, row += kN * input.step) {
+      T folded[kN];
+      Store(folded, fold(row));
+      Add(folded, kN, totals + r);
+    }
+    return r;
+  }
+
+  static int64_t RowsTogether(const FoldInput& input, Total* totals) {
+    const int64_t columns = input.columns;
+    if (input.step == columns) {
+      if (columns == 2) return RowsTogether(input, totals, FoldAdjacent<2>);
+      if constexpr (kN >= 4) {
+        if (columns == 3) return RowsTogether(input, totals, FoldAdjacent<3>);
+        if (columns == 4) return RowsTogether(input, totals, FoldAdjacent<4>);
+      }
+      if constexpr (kN >= 8) {
+        if (columns == 8) return RowsTogether(input, totals, FoldAdjacent<8>);
+      }
+    }
+    if constexpr (std::is_same_v<Item, T> && kN >= 4) {
+      if (columns <= kN / 2) {
+        return RowsTogether(input, totals, [&](const Item* row) {
+          return FoldShortRows(row, input.step, columns);
+        });
+      }
+    }
+    return RowsTogether(input, totals, [&](const Item* row) {
+      V rows[kN];
+      FoldEach(row, input.step, columns, rows);
+      return FoldLanesOfEach(rows);
+    });
+  }
+
   static void Rows(const FoldInput& input, char* to) {
     const Item* row = reinterpret_cast<const Item*>(input.values);
     Total* totals = reinterpret_cast<Total*>(to);
     int64_t r = 0;
-    if (input.columns <= kRun) {
-      for (; r + kN <= input.rows; r += kN, row += kN * input.step) {
-        V rows[kN];
-        FoldEach(row, input.step, input.columns, rows);
-        T folded[kN];
-        Store(folded, FoldLanesOfEach(rows));
-        Add(folded, kN, totals + r);
-      }
-    }
+    if (input.columns <= kRun) r = RowsTogether(input, totals);
+    row += r * input.step;
     const int64_t ahead = Ahead(input.step, input.columns);
     for (; r < input.rows; ++r, row += input.step) {
       for (int64_t i = 0; i < input.columns; i += kRun) {

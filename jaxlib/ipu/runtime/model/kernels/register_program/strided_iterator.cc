@@ -46,8 +46,9 @@ void RepeatEach(const T* data, int64_t stride, int64_t rows, int64_t n,
 
 // Repeats a row of `n` elements, doubling what has been copied so far.
 template <typename T>
-void RepeatRow(const T* data, int64_t rows, int64_t n, T* block) {
-  std::copy_n(data, n, block);
+void RepeatRow(const T* data, int64_t rows, int64_t stride, int64_t n,
+               T* block) {
+  for (int64_t i = 0; i < n; ++i) block[i] = data[i * stride];
   for (int64_t done = n; done < rows * n;) {
     const int64_t more = std::min(done, rows * n - done);
     std::memcpy(block + done, block, more * sizeof(T));
@@ -65,8 +66,8 @@ void MoveRows(T* data, int64_t row_stride, int64_t rows, int64_t stride,
                        : RepeatEach<T, 32>(data, row_stride, rows, n, block);
   }
   if constexpr (kGather) {
-    if (row_stride == 0 && stride == 1 && rows > 1) {
-      return RepeatRow(data, rows, n, block);
+    if (row_stride == 0 && rows > 1) {
+      return RepeatRow(data, rows, stride, n, block);
     }
   }
   for (int64_t row = 0; row < rows; ++row) {

@@ -80,16 +80,16 @@ template <typename T>
   return bits;
 }
 
-// Selects the first `n` lanes, 0 <= n <= kLanes<T>. Memory of other lanes is
-// not accessed; they read as 0 or as `otherwise`. Construct masks outside of
-// loops.
+// Selects `n` lanes from the first or from lane `from` on, 0 <= n <= kLanes<T> -
+// from. Memory of other lanes is not accessed; they read as 0 or as `otherwise`.
+// Construct masks outside of loops.
 template <typename T>
 class Mask {
  public:
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
 
 #if IPU_AVX512
-  explicit Mask(int64_t n) : bits_((1u << n) - 1) {}
+  explicit Mask(int64_t n, int from = 0) : bits_(((1u << n) - 1) << from) {}
 
   Vector<T> Load(const T* p) const {
     if constexpr (sizeof(T) == 4) {
@@ -125,15 +125,8 @@ class Mask {
  private:
   uint32_t bits_;
 #elif defined(__AVX2__)
-  explicit Mask(int64_t n) {
-    if constexpr (sizeof(T) == 4) {
-      bits_ = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
-                                 _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    } else {
-      bits_ = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n),
-                                 _mm256_setr_epi64x(0, 1, 2, 3));
-    }
-  }
+  explicit Mask(int64_t n, int from = 0)
+      : bits_(_mm256_andnot_si256(Below(from), Below(from + n))) {}
 
   Vector<T> Load(const T* p) const {
     if constexpr (sizeof(T) == 4) {
@@ -157,28 +150,39 @@ class Mask {
   }
 
  private:
+  static __m256i Below(int64_t n) {
+    if constexpr (sizeof(T) == 4) {
+      return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
+                                _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    } else {
+      return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n),
+                                _mm256_setr_epi64x(0, 1, 2, 3));
+    }
+  }
+
   __m256i bits_;
 #else
-  explicit Mask(int64_t n) : n_(static_cast<int>(n)) {}
+  explicit Mask(int64_t n, int from = 0)
+      : from_(from), end_(from + static_cast<int>(n)) {}
 
   Vector<T> Load(const T* p) const {
     Vector<T> v = {};
-    for (int i = 0; i < n_; ++i) v[i] = p[i];
+    for (int i = from_; i < end_; ++i) v[i] = p[i];
     return v;
   }
   Vector<T> Load(const T* p, Vector<T> otherwise) const {
     return Select(Load(p), otherwise);
   }
   Vector<T> Select(Vector<T> v, Vector<T> otherwise) const {
-    for (int i = 0; i < n_; ++i) otherwise[i] = v[i];
+    for (int i = from_; i < end_; ++i) otherwise[i] = v[i];
     return otherwise;
   }
   void Store(T* p, Vector<T> v) const {
-    for (int i = 0; i < n_; ++i) p[i] = v[i];
+    for (int i = from_; i < end_; ++i) p[i] = v[i];
   }
 
  private:
-  int n_;
+  int from_, end_;
 #endif
 };
 
