@@ -1,13 +1,14 @@
 #include "jaxlib/ipu/codelets/dynamic_window.h"
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/codelets/recorded_windows.h"
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
-#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -67,8 +68,28 @@ StatusOr<std::vector<Start>> MakeStarts(
   return starts;
 }
 
-// A guess: longer windows take longer than a call that copies them.
-constexpr int64_t kMostWords = 32;
+// What is recorded of a window with indices of 32 bits: `x[i]` in a loop.
+std::optional<RecordedWindows> MakeRecorded(const std::vector<Start>& starts,
+                                            const View& tensor,
+                                            const View& dense,
+                                            const StridedCopy& copy) {
+  constexpr int64_t kHighest = std::numeric_limits<int32_t>::max();
+  if (!copy.dense()) return std::nullopt;
+  WindowStart start;
+  std::vector<Item> indices;
+  for (const Start& s : starts) {
+    if (s.dtype != DType::kI32 || s.limit > kHighest || s.step > kHighest ||
+        s.step < 0) {
+      return std::nullopt;
+    }
+    if (s.limit == 0) continue;  // whatever the index is
+    start.indices.push_back(
+        {static_cast<int32_t>(s.limit), static_cast<int32_t>(s.step)});
+    indices.push_back({s.base, s.offset, sizeof(int32_t)});
+  }
+  return RecordedWindows::Make(std::move(start), std::move(indices), tensor,
+                               dense, copy.bytes());
+}
 
 class WindowCopy : public Kernel {
  public:
@@ -78,21 +99,23 @@ class WindowCopy : public Kernel {
         starts_(std::move(starts)),
         tensor_(std::move(tensor)),
         dense_(std::move(dense)),
-        copy_(copy) {
-    if (!IsWords()) return;
-    start_ = {static_cast<int32_t>(starts_[0].limit),
-              static_cast<int32_t>(starts_[0].step)};
-  }
+        copy_(copy),
+        recorded_(MakeRecorded(starts_, tensor_, dense_, copy_)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const auto [from, to] = Ends(memory);
     copy_.Run(from, to, threads);
   }
 
-  bool Record(model::Tape& tape) const override {
+  bool Record(model::Tape& of) const override {
+    Tape& tape = static_cast<Tape&>(of);
     if (copy_.bytes() >= StridedCopy::kParallelBytes) return false;
-    if (IsWords() && RecordWords(static_cast<Tape&>(tape))) return true;
-    static_cast<Tape&>(tape).Call(
+    if (recorded_ &&
+        (direction_ == Direction::kIntoWindow ? recorded_->Update(tape)
+                                              : recorded_->Slice(tape))) {
+      return true;
+    }
+    tape.Call(
         [](const Step& step, const Frame& frame) {
           const auto* self =
               static_cast<const WindowCopy*>(PayloadOf<const void*>(step));
@@ -104,27 +127,6 @@ class WindowCopy : public Kernel {
   }
 
  private:
-  // Whether a window is a few words, contiguous on both sides, with one 32-bit
-  // start: `x[i]` in a loop.
-  bool IsWords() const {
-    return copy_.dense() && copy_.bytes() % 4 == 0 &&
-           copy_.bytes() <= 4 * kMostWords && starts_.size() == 1 &&
-           starts_[0].dtype == DType::kI32 && starts_[0].step >= 0 &&
-           starts_[0].step * starts_[0].limit <= INT32_MAX - copy_.bytes() &&
-           starts_[0].limit <= INT32_MAX && starts_[0].step <= INT32_MAX;
-  }
-
-  bool RecordWords(Tape& tape) const {
-    const Item index{starts_[0].base, starts_[0].offset, sizeof(int32_t)};
-    const Item tensor{tensor_.base, tensor_.offset, 0};
-    const Item dense{dense_.base, dense_.offset,
-                     static_cast<uint32_t>(copy_.bytes())};
-    const bool words = tensor_.item_size == 4;
-    return direction_ == Direction::kIntoWindow
-               ? tape.Update(index, tensor, start_, dense, words)
-               : tape.Slice(index, tensor, start_, dense, words);
-  }
-
   struct FromTo {
     const char* from;
     char* to;
@@ -146,7 +148,7 @@ class WindowCopy : public Kernel {
   const View tensor_;
   const View dense_;
   const StridedCopy copy_;
-  WindowStart start_{};  // if it is a few words
+  const std::optional<RecordedWindows> recorded_;
 };
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/codelets/recorded_windows.h"
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
@@ -27,15 +29,21 @@ class GatherKernel : public Kernel {
         copy_(operand_.item_size, windows_.extents, windows_.tensor_strides,
               windows_.other_strides),
         singles_(windows_.AreSingles() &&
-                 windows_.batch[0].other == operand_.item_size) {}
+                 windows_.batch[0].other == operand_.item_size),
+        recorded_(RecordedWindows::Make(windows_, /*drops=*/false, operand_,
+                                        indices_, result_)) {
+    // However small a window is, it costs a cache line.
+    const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
+    grain_ = std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
+  }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
-    const char* const operand = operand_.Data(memory);
-    const char* const indices = indices_.Data(memory);
-    char* const result = result_.Data(memory);
     // Threads share the bytes of each window only if windows are large.
     if (copy_.bytes() >= StridedCopy::kParallelBytes) {
-      return windows_.ForEach(indices, 0, windows_.count, /*clamp=*/true,
+      const char* const operand = operand_.Data(memory);
+      char* const result = result_.Data(memory);
+      return windows_.ForEach(indices_.Data(memory), 0, windows_.count,
+                              /*clamp=*/true,
                               [&](const Windows::Place* places, int64_t n) {
                                 for (int64_t i = 0; i < n; ++i) {
                                   copy_.Run(operand + places[i].tensor,
@@ -43,35 +51,53 @@ class GatherKernel : public Kernel {
                                 }
                               });
     }
-    // However small a window is, it costs a cache line.
-    const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
-    const int64_t grain =
-        std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
-    threads.For(windows_.count, grain, [&](int64_t begin, int64_t end) {
-      if (singles_) {
-        return GatherSingles(operand, indices, result, begin, end);
-      }
-      const auto gather = [&](const auto& copy) {
-        windows_.ForEach(indices, begin, end, /*clamp=*/true,
-                         [&](const Windows::Place* places, int64_t n) {
-                           for (int64_t i = 0; i < n; ++i) {
-                             // Prefetch a later window.
-                             const int64_t soon = std::min(i + kAhead, n - 1);
-                             __builtin_prefetch(operand + places[soon].tensor);
-                             copy(operand + places[i].tensor,
-                                  result + places[i].other);
-                           }
-                         });
-      };
-      if (copy_.dense()) {
-        WithRowCopy(copy_.bytes(), gather);
-      } else {
-        gather([&](const char* from, char* to) { copy_.Run(from, to); });
-      }
+    threads.For(windows_.count, grain_, [&](int64_t begin, int64_t end) {
+      GatherWindows(memory, begin, end);
     });
   }
 
+  bool Record(model::Tape& tape) const override {
+    if (recorded_ && recorded_->Slice(static_cast<Tape&>(tape))) return true;
+    // What several threads would share is not recorded.
+    if (copy_.bytes() >= StridedCopy::kParallelBytes ||
+        windows_.count > grain_) {
+      return false;
+    }
+    static_cast<Tape&>(tape).Call(
+        [](const Step& step, const Frame& frame) {
+          const auto* self =
+              static_cast<const GatherKernel*>(PayloadOf<const void*>(step));
+          self->GatherWindows(Memory{frame.bases}, 0, self->windows_.count);
+        },
+        this);
+    return true;
+  }
+
  private:
+  void GatherWindows(const Memory& memory, int64_t begin, int64_t end) const {
+    const char* const operand = operand_.Data(memory);
+    const char* const indices = indices_.Data(memory);
+    char* const result = result_.Data(memory);
+    if (singles_) return GatherSingles(operand, indices, result, begin, end);
+    const auto gather = [&](const auto& copy) {
+      windows_.ForEach(indices, begin, end, /*clamp=*/true,
+                       [&](const Windows::Place* places, int64_t n) {
+                         for (int64_t i = 0; i < n; ++i) {
+                           // Prefetch a later window.
+                           const int64_t soon = std::min(i + kAhead, n - 1);
+                           __builtin_prefetch(operand + places[soon].tensor);
+                           copy(operand + places[i].tensor,
+                                result + places[i].other);
+                         }
+                       });
+    };
+    if (copy_.dense()) {
+      WithRowCopy(copy_.bytes(), gather);
+    } else {
+      gather([&](const char* from, char* to) { copy_.Run(from, to); });
+    }
+  }
+
   void GatherSingles(const char* operand, const char* indices, char* result,
                      int64_t begin, int64_t end) const {
     int32_t offsets[Windows::kBlock];
@@ -103,6 +129,8 @@ class GatherKernel : public Kernel {
   const View result_;
   const StridedCopy copy_;
   const bool singles_;
+  const std::optional<RecordedWindows> recorded_;
+  int64_t grain_ = 1;
 };
 
 }  // namespace

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/codelets/recorded_windows.h"
 #include "jaxlib/ipu/codelets/window_update.h"
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
@@ -18,16 +20,50 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+// The instruction that combines elements as a scatter does; nothing if there is
+// none that gives the same bits. (A maximum of zeros with both signs does not.)
+std::optional<program::Instruction> CombinerOf(program::ReduceKind kind,
+                                               const View& result) {
+  using program::Opcode, program::ReduceKind;
+  const program::RegisterType type = program::RegisterTypeOf(result.dtype);
+  if (program::RegisterBytes(type) != result.item_size) return std::nullopt;
+  const auto made = [type](Opcode op) {
+    return program::Instruction{op, type, {}, 0};
+  };
+  if (kind == ReduceKind::kSum) return made(Opcode::kAdd);
+  if (kind == ReduceKind::kProduct) return made(Opcode::kMul);
+  if (program::IsFloat(type)) return std::nullopt;
+  switch (kind) {
+    case ReduceKind::kMax:
+      return made(Opcode::kMax);
+    case ReduceKind::kMin:
+      return made(Opcode::kMin);
+    case ReduceKind::kAnd:
+      return made(Opcode::kAnd);
+    case ReduceKind::kOr:
+      return made(Opcode::kOr);
+    case ReduceKind::kXor:
+      return made(Opcode::kXor);
+    default:
+      return std::nullopt;
+  }
+}
+
 class ScatterKernel : public Kernel {
  public:
-  ScatterKernel(Windows windows, const ComputeSet& set, bool unique,
+  ScatterKernel(Windows windows, const ComputeSet& set,
+                program::ReduceKind kind, bool unique,
                 std::unique_ptr<WindowUpdate> update)
       : windows_(std::move(windows)),
         indices_(set.operands[0].view),
         updates_(set.operands[1].view),
         result_(set.results[0].view),
         update_(std::move(update)),
-        singles_(windows_.AreSingles()) {
+        singles_(windows_.AreSingles()),
+        overwrites_(kind == program::ReduceKind::kSet),
+        combiner_(CombinerOf(kind, result_)),
+        recorded_(RecordedWindows::Make(windows_, /*drops=*/true, result_,
+                                        indices_, updates_)) {
     int64_t window_bytes = result_.item_size;
     for (int64_t n : windows_.extents) window_bytes *= n;
     // However small a window is, it costs a cache line.
@@ -72,6 +108,24 @@ class ScatterKernel : public Kernel {
                              UpdateOwn(memory, begin, end, threads.threads());
                            });
     }
+  }
+
+  bool Record(model::Tape& of) const override {
+    Tape& tape = static_cast<Tape&>(of);
+    if (recorded_ && overwrites_ && recorded_->Update(tape)) return true;
+    if (recorded_ && combiner_ && recorded_->Combine(tape, *combiner_)) {
+      return true;
+    }
+    if (share_ != Share::kNothing) return false;
+    tape.Call(
+        [](const Step& step, const Frame& frame) {
+          const auto* self =
+              static_cast<const ScatterKernel*>(PayloadOf<const void*>(step));
+          self->Update(Memory{frame.bases}, 0, self->windows_.count, 0,
+                       self->update_->columns());
+        },
+        this);
+    return true;
   }
 
  private:
@@ -131,6 +185,9 @@ class ScatterKernel : public Kernel {
   const View result_;
   const std::unique_ptr<const WindowUpdate> update_;
   const bool singles_;
+  const bool overwrites_;
+  const std::optional<program::Instruction> combiner_;
+  const std::optional<RecordedWindows> recorded_;
   Share share_ = Share::kNothing;
   int64_t grain_ = 1;
   int64_t result_bytes_ = 0;
@@ -156,9 +213,9 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Scatter& fields) {
       WindowUpdate::Make(*windows, result.dtype, fields);
   if (!update.ok()) return update.status();
   if (windows->count == 0 || windows->none_fits) return KernelOr(nullptr);
-  return std::unique_ptr<Kernel>(new ScatterKernel(std::move(*windows), set,
-                                                   fields.unique_indices != 0,
-                                                   std::move(*update)));
+  return std::unique_ptr<Kernel>(new ScatterKernel(
+      std::move(*windows), set, static_cast<program::ReduceKind>(fields.kind),
+      fields.unique_indices != 0, std::move(*update)));
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

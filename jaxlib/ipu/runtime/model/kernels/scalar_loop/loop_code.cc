@@ -314,15 +314,30 @@ class LoopCompiler {
       case TapeStep::kSlice: {
         const Address window = Window(s, s.step.operands[1]);
         emit().SetLanes(s.lanes);
-        made.reg = emit().NewRegister();
-        access.LoadWhole(s.width, made.reg, window);
+        const int reg = emit().NewRegister();
+        if (s.GivesRegister()) {
+          access.LoadWhole(s.width, reg, window);
+          made.reg = reg;
+          break;
+        }
+        access.Load(s.dtype, true, 4, reg, window);
+        access.Store(s.dtype, true, 4, reg,
+                     registers_.At(registers_.Result(s)));
+        emit().Free(reg);
         break;
       }
       case TapeStep::kUpdate: {
-        const int reg = registers_.Get(s, 1);
+        const size_t value = s.NumOperands() - 1;
+        const bool loads = !s.ReadsRegister(value);
+        const int reg = loads ? emit().NewRegister() : registers_.Get(s, value);
+        emit().SetLanes(s.lanes);
+        if (loads) access.Load(s.dtype, true, 4, reg, AtOperand(s, value));
         const Address window = Window(s, s.step.d);
         emit().SetLanes(s.lanes);
-        access.Store(DType::kNone, true, s.width, reg, window);
+        access.Store(s.dtype, true, s.width, reg, window);
+        for (const size_t outside : outside_) emit().body().Land(outside);
+        outside_.clear();
+        if (loads) emit().Free(reg);
         break;
       }
       default:
@@ -348,21 +363,37 @@ class LoopCompiler {
     return registers_.At(registers_.Operand(s, j));
   }
 
-  // The address of a window of the tensor in a slot.
+  // The address of a window of the tensor in a slot. Adds the jumps of those
+  // that are not written to outside_.
   Address Window(const TapeStep& s, uint16_t tensor) {
-    const int index = registers_.Get(s, 0);
+    const size_t count = s.window->indices.size();
+    if (count == 0) return registers_.At(tensor);
+    std::vector<int> indices;
+    for (size_t j = 0; j < count; ++j) indices.push_back(registers_.Get(s, j));
     Assembler& body = emit().body();
-    body.Vector(x86::kStoreLow, kShortest, index, 0,
-                static_cast<int>(Gpr::kRcx));
-    body.Bytes({0x31, 0xd2,          // xor edx, edx
-                0x85, 0xc9,          // test ecx, ecx
-                0x0f, 0x48, 0xca});  // cmovs ecx, edx
-    body.Bytes({0xba});              // mov edx, limit
-    body.Immediate(s.window.limit);
-    body.Bytes({0x39, 0xd1,          // cmp ecx, edx
-                0x0f, 0x4f, 0xca});  // cmovg ecx, edx
-    body.Bytes({0x48, 0x69, 0xc9});  // imul rcx, rcx, stride
-    body.Immediate(s.window.stride);
+    for (size_t j = 0; j < count; ++j) {
+      const auto& [limit, stride] = s.window->indices[j];
+      body.Vector(x86::kStoreLow, kShortest, indices[j], 0,
+                  static_cast<int>(Gpr::kRcx));
+      if (s.kind == TapeStep::kUpdate && s.window->drops) {
+        constexpr int kAbove = 0x87;
+        body.Bytes({0x81, 0xf9});  // cmp ecx, limit
+        body.Immediate(limit);
+        outside_.push_back(body.Jump(kAbove));
+      } else {
+        body.Bytes({0x31, 0xd2,          // xor edx, edx
+                    0x85, 0xc9,          // test ecx, ecx
+                    0x0f, 0x48, 0xca});  // cmovs ecx, edx
+        body.Bytes({0xba});              // mov edx, limit
+        body.Immediate(limit);
+        body.Bytes({0x39, 0xd1,          // cmp ecx, edx
+                    0x0f, 0x4f, 0xca});  // cmovg ecx, edx
+      }
+      body.Bytes({0x48, 0x69, 0xc9});  // imul rcx, rcx, stride
+      body.Immediate(stride);
+      if (j > 0) body.Add(Gpr::kRcx, kWindow);
+      if (j + 1 < count) body.Move(kWindow, Gpr::kRcx);
+    }
     body.Bytes({0x49, 0x03, 0x8c, 0x24});  // add rcx, [r12 + slot]
     body.Immediate(static_cast<int32_t>(tensor * 8));
     return {Gpr::kRcx, /*indexed=*/false};
@@ -430,6 +461,8 @@ class LoopCompiler {
   int32_t number_ = 0;
   size_t next_ = 0;           // the jump to the next branch
   std::vector<size_t> ends_;  // the jumps behind the last branch
+  // The jumps behind the store of a window that does not fit.
+  std::vector<size_t> outside_;
   LoopRegisters registers_;
   Assembler code_;
 };

@@ -9,8 +9,8 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 // What a function without calls may use for the addresses of slots.
-constexpr Gpr kPointers[] = {Gpr::kRax, Gpr::kRsi, Gpr::kRdi, Gpr::kR8,
-                             Gpr::kR9,  Gpr::kR10, Gpr::kR11};
+constexpr Gpr kPointers[] = {Gpr::kRax, Gpr::kRsi, Gpr::kRdi,
+                             Gpr::kR8,  Gpr::kR9,  Gpr::kR10};
 
 // The lanes of a whole register.
 constexpr uint8_t AllLanes(uint32_t width) { return kVectorBytes / width; }
@@ -90,7 +90,8 @@ std::vector<LoopRegisters::Pinned> LoopRegisters::Candidates() const {
   std::vector<Pinned> wanted;
   std::set<uint16_t> written, seen;
   for (const TapeStep& s : steps_) {
-    for (size_t j = 0; j < s.NumOperands() && s.ReadsRegisters(); ++j) {
+    for (size_t j = 0; j < s.NumOperands(); ++j) {
+      if (!s.ReadsRegister(j)) continue;
       const uint16_t slot = Operand(s, j);
       if (written.contains(slot) || !seen.insert(slot).second) continue;
       wanted.push_back({slot, -1, LoadedLanes(s, j), s.OperandWidth(j)});

@@ -27,6 +27,8 @@ namespace ipu::model::IPU_SIMD_NS {
 
 // The register that points to the addresses of the slots. Calls keep it.
 inline constexpr Gpr kSlots = Gpr::kR12;
+// The start of a window, while its further indices are added.
+inline constexpr Gpr kWindow = Gpr::kR11;
 
 class LoopRegisters {
  public:
@@ -53,7 +55,7 @@ class LoopRegisters {
   ElementAccess& access() { return *access_; }
 
   uint16_t Operand(const TapeStep& s, size_t j) const {
-    return places_.same[s.step.operands[j]];
+    return places_.same[s.OperandSlot(j)];
   }
   uint16_t Result(const TapeStep& s) const { return places_.same[s.step.d]; }
 

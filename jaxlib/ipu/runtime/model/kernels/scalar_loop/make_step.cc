@@ -87,29 +87,41 @@ StepFn FindSum(program::RegisterType type) {
   }
 }
 
-// The start of a step's window of the tensor at `tensor`.
+// A step's window of the tensor at `tensor`; null if it is not to be written.
+template <bool kWrites>
 char* WindowAt(const Step& s, const Frame& f, uint16_t tensor) {
-  const auto& window =
+  const auto& start =
       *static_cast<const WindowStart*>(PayloadOf<const void*>(s));
-  int32_t start;
-  std::memcpy(&start, f.slots[s.operands[0]], sizeof start);
-  start = std::clamp(start, int32_t{0}, window.limit);
-  return f.slots[tensor] + int64_t{start} * window.stride;
+  char* window = f.slots[tensor];
+  char* const* slot = f.slots + s.operands[0];
+  for (const auto& [limit, stride] : start.indices) {
+    int32_t index;
+    std::memcpy(&index, *slot++, sizeof index);
+    const int32_t inside = std::clamp(index, int32_t{0}, limit);
+    if (kWrites && start.drops && inside != index) return nullptr;
+    window += int64_t{inside} * stride;
+  }
+  return window;
 }
 
 template <uint32_t kBytes>
 void SliceItems(const Step& s, const Frame& f) {
-  std::memcpy(f.slots[s.d], WindowAt(s, f, s.operands[1]), kBytes);
+  std::memcpy(f.slots[s.d], WindowAt<false>(s, f, s.operands[1]), kBytes);
 }
 
 template <uint32_t kBytes>
 void UpdateItems(const Step& s, const Frame& f) {
-  std::memcpy(WindowAt(s, f, s.d), f.slots[s.operands[1]], kBytes);
+  char* const window = WindowAt<true>(s, f, s.d);
+  if (window != nullptr) std::memcpy(window, f.slots[s.operands[1]], kBytes);
 }
 
-// The function for a window of 4, 8, 16, 32 or 64 bytes.
+// The function for a window of a power of two of bytes, up to 64.
 StepFn FindWindow(bool slices, uint32_t bytes) {
   switch (bytes) {
+    case 1:
+      return slices ? SliceItems<1> : UpdateItems<1>;
+    case 2:
+      return slices ? SliceItems<2> : UpdateItems<2>;
     case 4:
       return slices ? SliceItems<4> : UpdateItems<4>;
     case 8:
@@ -132,7 +144,8 @@ TapeStep MakeWindow(bool slices, const WindowStart& start, uint32_t width,
   made.step.operands[1] = made.step.operands[2] = operand;
   made.width = width;
   made.lanes = lanes;
-  made.window = start;
+  made.window = &start;
+  if (width < 4) made.dtype = width == 1 ? DType::kU8 : DType::kU16;
   return made;
 }
 

@@ -41,7 +41,8 @@ TapeStep MakeSpread(uint32_t width, uint8_t lanes, uint16_t d,
 TapeStep MakeSum(program::RegisterType type, uint8_t lanes, uint16_t d,
                  uint16_t operand);
 
-// Moves `lanes` values of `width` bytes from the window of a tensor, or to it.
+// Moves `lanes` values of `width` bytes, or a single one of 1 or 2, from the
+// window of a tensor, or to it. The slots of its indices begin at `index`.
 // `start` must stay where it is.
 TapeStep MakeSlice(const WindowStart& start, uint32_t width, uint8_t lanes,
                    uint16_t d, uint16_t index, uint16_t tensor);

@@ -67,14 +67,20 @@ class Tape : public model::Tape {
   // type has to be a register type.
   bool SumOfProducts(DType dtype, std::span<const std::pair<Item, Item>> pairs,
                      Item to);
-  // Copies a window of a tensor to dense elements, or these to a window: a few
-  // words, contiguous on both sides, with one index of 32 bits. `tensor` is
-  // where the window is if it is 0. Elements have `words`, of 4 bytes, or
-  // another size. `start` must stay where it is.
-  bool Slice(Item index, Item tensor, const WindowStart& start, Item to,
-             bool words);
-  bool Update(Item index, Item tensor, const WindowStart& start, Item from,
-              bool words);
+  // Copies a window of a tensor to dense elements, or these to a window: a
+  // single element or a few words, contiguous on both sides, with indices of 32
+  // bits. `tensor` is where the window is if they are 0. Elements have
+  // `item_size` bytes. `start` must stay where it is. The tape has to have room
+  // for SlotsOfWindow.
+  void Slice(std::span<const Item> indices, Item tensor,
+             const WindowStart& start, Item to, uint32_t item_size);
+  void Update(std::span<const Item> indices, Item tensor,
+              const WindowStart& start, Item from, uint32_t item_size);
+  // The same, but combines the elements with those that the window has, which
+  // are the first operand. Their type has to be that of `combine`.
+  void Combine(std::span<const Item> indices, Item tensor,
+               const WindowStart& start, Item from,
+               const program::Instruction& combine);
   // A kernel-specific step. Its payload is `what`; memory is in
   // Frame::bases.
   void Call(StepFn fn, const void* what);
@@ -94,6 +100,8 @@ class Tape : public model::Tape {
   static size_t SlotsOf(const Plan& plan, size_t num_stores) {
     return 2 * plan.num_slots + plan.sources.size() + 3 * num_stores;
   }
+  // The most slots that a window of so many bytes takes.
+  static size_t SlotsOfWindow(int64_t bytes, size_t indices);
   // Whether the tape has this many slots left.
   bool HasRoom(size_t slots) const {
     return slots_.size() + slots <= kMostSlots;
@@ -115,9 +123,10 @@ class Tape : public model::Tape {
   };
 
   uint16_t Add(Slot slot);
+  uint16_t AddIndices(std::span<const Item> indices);
   template <typename F>
-  bool ForWindow(Item dense, Item tensor, const WindowStart& start, bool words,
-                 const F& add);
+  void ForWindow(Item dense, Item tensor, const WindowStart& start,
+                 uint32_t item_size, const F& add);
   void AddConstants(const Plan& plan, size_t at);
   bool Overlap(const Item& a, const Item& b) const;
   bool ReadLater(const Plan& plan, std::span<const TapeStep> steps,

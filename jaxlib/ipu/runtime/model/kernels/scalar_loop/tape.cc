@@ -254,44 +254,69 @@ bool Tape::Sum(Item from, DType dtype, bool squares, Item to) {
   return true;
 }
 
+uint16_t Tape::AddIndices(std::span<const Item> indices) {
+  const auto first = static_cast<uint16_t>(slots_.size());
+  for (const Item& index : indices) Add({Slot::kMemory, index, nullptr});
+  return first;
+}
+
+size_t Tape::SlotsOfWindow(int64_t bytes, size_t indices) {
+  // Of each piece also two cells, if it is combined.
+  return (4 + indices) * (bytes / kShortestBytes + kMostSingle);
+}
+
 template <typename F>
-bool Tape::ForWindow(Item dense, Item tensor, const WindowStart& start,
-                     bool words, const F& add) {
-  const uint32_t last =
-      static_cast<uint32_t>(start.limit) * static_cast<uint32_t>(start.stride);
-  if (!HasRoom(3 * (dense.bytes / kShortestBytes + kMostSingle))) return false;
+void Tape::ForWindow(Item dense, Item tensor, const WindowStart& start,
+                     uint32_t item_size, const F& add) {
+  uint32_t last = 0;
+  for (const auto& [limit, stride] : start.indices) {
+    last += static_cast<uint32_t>(limit) * static_cast<uint32_t>(stride);
+  }
   for (uint32_t left = dense.bytes; left > 0;) {
-    const uint32_t bytes = PieceOf(left, words);
+    const uint32_t bytes = left < 4 ? left : PieceOf(left, item_size == 4);
     const bool vector = bytes >= kShortestBytes;
+    const uint32_t width = vector ? std::clamp(item_size, 4u, 8u) : bytes;
     dense.bytes = bytes;
     tensor.bytes = last + bytes;
     add(Add({Slot::kMemory, dense, nullptr}),
-        Add({Slot::kMemory, tensor, nullptr}), vector ? 4 : bytes,
-        static_cast<uint8_t>(vector ? bytes / 4 : 1));
+        Add({Slot::kMemory, tensor, nullptr}), width,
+        static_cast<uint8_t>(bytes / width));
     dense.offset += bytes;
     tensor.offset += bytes;
     left -= bytes;
   }
-  return true;
 }
 
-bool Tape::Slice(Item index, Item tensor, const WindowStart& start, Item to,
-                 bool words) {
-  return ForWindow(to, tensor, start, words,
-                   [&](uint16_t d, uint16_t from, uint32_t width, uint8_t n) {
-                     const uint16_t at = Add({Slot::kMemory, index, nullptr});
-                     steps_.push_back(MakeSlice(start, width, n, d, at, from));
-                   });
+void Tape::Slice(std::span<const Item> indices, Item tensor,
+                 const WindowStart& start, Item to, uint32_t item_size) {
+  ForWindow(to, tensor, start, item_size,
+            [&](uint16_t d, uint16_t from, uint32_t width, uint8_t n) {
+              const uint16_t at = AddIndices(indices);
+              steps_.push_back(MakeSlice(start, width, n, d, at, from));
+            });
 }
 
-bool Tape::Update(Item index, Item tensor, const WindowStart& start, Item from,
-                  bool words) {
-  return ForWindow(
-      from, tensor, start, words,
-      [&](uint16_t operand, uint16_t d, uint32_t width, uint8_t n) {
-        const uint16_t at = Add({Slot::kMemory, index, nullptr});
-        steps_.push_back(MakeUpdate(start, width, n, d, at, operand));
-      });
+void Tape::Update(std::span<const Item> indices, Item tensor,
+                  const WindowStart& start, Item from, uint32_t item_size) {
+  ForWindow(from, tensor, start, item_size,
+            [&](uint16_t operand, uint16_t d, uint32_t width, uint8_t n) {
+              const uint16_t at = AddIndices(indices);
+              steps_.push_back(MakeUpdate(start, width, n, d, at, operand));
+            });
+}
+
+void Tape::Combine(std::span<const Item> indices, Item tensor,
+                   const WindowStart& start, Item from,
+                   const program::Instruction& combine) {
+  ForWindow(from, tensor, start, program::RegisterBytes(combine.type),
+            [&](uint16_t operand, uint16_t d, uint32_t width, uint8_t n) {
+              const uint16_t at = AddIndices(indices);
+              const uint16_t values[] = {Add({}), operand};
+              const uint16_t made = Add({});
+              steps_.push_back(MakeSlice(start, width, n, values[0], at, d));
+              steps_.push_back(MakeCompute(combine, values, made, n));
+              steps_.push_back(MakeUpdate(start, width, n, d, at, made));
+            });
 }
 
 void Tape::Call(StepFn fn, const void* what) {

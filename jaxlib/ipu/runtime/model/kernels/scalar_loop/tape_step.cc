@@ -9,29 +9,38 @@ size_t TapeStep::NumOperands() const {
   switch (kind) {
     case kCompute:
       return instruction.operands().size();
+    case kSlice:
+      return window->indices.size();
     case kUpdate:
-      return 2;
+      return window->indices.size() + 1;
     default:
       return 1;
   }
 }
 
-bool TapeStep::ReadsRegisters() const {
+uint16_t TapeStep::OperandSlot(size_t operand) const {
+  if (IsIndex(operand)) {
+    return static_cast<uint16_t>(step.operands[0] + operand);
+  }
+  return step.operands[kind == kUpdate ? 1 : operand];
+}
+
+bool TapeStep::ReadsRegister(size_t operand) const {
+  if (kind == kUpdate) return dtype == DType::kNone || IsIndex(operand);
   return kind != kLoad && kind != kCopy && IsOnSlots();
 }
 
 uint32_t TapeStep::OperandWidth(size_t operand) const {
   if (kind == kCompute) return OperandBytes(instruction, operand);
-  const bool is_index = kind == kSlice || (kind == kUpdate && operand == 0);
-  return is_index ? sizeof(int32_t) : width;
+  return IsIndex(operand) ? sizeof(int32_t) : width;
 }
 
 uint8_t TapeStep::OperandLanes(size_t operand) const {
-  const bool is_index = kind == kSlice || (kind == kUpdate && operand == 0);
-  return is_index || kind == kSpread ? uint8_t{1} : lanes;
+  return IsIndex(operand) || kind == kSpread ? uint8_t{1} : lanes;
 }
 
 bool TapeStep::GivesRegister() const {
+  if (kind == kSlice) return dtype == DType::kNone;
   return kind != kStore && kind != kCopy && kind != kUpdate && IsOnSlots();
 }
 

@@ -14,10 +14,16 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// Where a window of a tensor starts: at its index, clamped to [0, limit].
+// Where a window of a tensor starts: at one index, or the sum of several.
 struct WindowStart {
-  int32_t limit;
-  int32_t stride;  // bytes per index
+  struct Index {
+    int32_t limit;   // the highest that is valid
+    int32_t stride;  // bytes per index
+  };
+  std::vector<Index> indices;
+  // Windows that do not fit are not written. Otherwise, and if they are read,
+  // they are moved inside.
+  bool drops = false;
 };
 
 struct TapeStep {
@@ -28,9 +34,9 @@ struct TapeStep {
     kSum,      // of all lanes, of the type of `instruction`, to one value
     kStore,    // as elements of another type
     kCopy,     // of an element of 1 or 2 bytes, kU8 or kU16
-    kSlice,    // a window of a tensor: operands are its index and the tensor
-    kUpdate,   // the same, written: the index and the new elements; d is the
-               // tensor
+    kSlice,    // a window of a tensor: operand 0 is the first of its indices,
+               // which follow each other, operand 1 the tensor
+    kUpdate,   // the same, written: operand 1 is the new elements, d the tensor
     kOpaque,   // a call of `step.fn`, which may access all memory, but reads
                // no slot
     kSwitch,   // selects one of the branches that follow: operand 0 is a scalar
@@ -41,27 +47,36 @@ struct TapeStep {
   Step step;
   program::Instruction instruction = kUnknown;
   Kind kind = kOpaque;
-  bool last = false;           // kBranch: of the last
-  uint8_t lanes = 1;           // a power of two, at most a vector
-  uint32_t width = 4;          // bytes in a register, unless kCompute or kCopy
-  DType dtype = DType::kNone;  // kLoad, kStore, kCopy: of the elements
-  bool moved = true;           // kLoad: as in Source
-  bool negative = true;        // kSum: some lanes may be, or -0
-  WindowStart window{};        // kSlice, kUpdate
+  bool last = false;   // kBranch: of the last
+  uint8_t lanes = 1;   // a power of two, at most a vector
+  uint32_t width = 4;  // bytes in a register, unless kCompute or kCopy
+  // kLoad, kStore, kCopy: of the elements. Of a window that is one element of 1
+  // or 2 bytes, kU8 or kU16: it is copied from memory to memory.
+  DType dtype = DType::kNone;
+  bool moved = true;                    // kLoad: as in Source
+  bool negative = true;                 // kSum: some lanes may be, or -0
+  const WindowStart* window = nullptr;  // kSlice, kUpdate
 
   // Whether it accesses slots as Step says.
   bool IsOnSlots() const { return kind < kOpaque; }
   // How many slots it reads in registers or, of elements of another type, in
   // memory. An opaque step reads none, as there may be none.
   size_t NumOperands() const;
+  // Their slots. The indices of a window are its first operands.
+  uint16_t OperandSlot(size_t operand) const;
   // Whether it reads them in registers; then as many bytes of as many lanes.
-  bool ReadsRegisters() const;
+  bool ReadsRegister(size_t operand) const;
   uint32_t OperandWidth(size_t operand) const;
   uint8_t OperandLanes(size_t operand) const;
   // Whether the result is in a register; then of what size.
   bool GivesRegister() const;
   uint32_t ResultWidth() const;
   uint8_t ResultLanes() const;
+
+ private:
+  bool IsIndex(size_t operand) const {
+    return window != nullptr && operand < window->indices.size();
+  }
 };
 
 // The frame of a step: frames[FrameOf(step.lanes)].
