@@ -39,6 +39,30 @@ def test_monoids(check, dtype):
   check(products, x, rtol=8e-2 if half else 1e-5)
 
 
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_short_rows(check, dtype):
+  """Adjacent and apart, up to a vector's length and beyond."""
+
+  def reductions(x):
+    cases = {}
+    for n in (2, 3, 4, 6, 8, 17):
+      adjacent = x.reshape(-1)[: 75 * n].reshape(75, n)
+      for name, rows in (("adjacent", adjacent), ("apart", x[:, :n])):
+        cases[f"{n} {name}"] = [
+          rows.sum(1),
+          rows.max(1),
+          jnp.sum(rows * rows, 1),
+        ]
+    return cases
+
+  half = dtype.itemsize == 2
+  check(
+    reductions,
+    util.sample(dtype, (75, 20), low=0, high=3),
+    rtol=2e-2 if half else 1e-5,
+  )
+
+
 @pytest.mark.parametrize("dtype", BOOL + INTEGERS, ids=str)
 def test_bitwise_reductions(check, dtype):
   zero = np.zeros((), dtype)

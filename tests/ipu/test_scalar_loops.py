@@ -336,3 +336,33 @@ def test_indices_in_a_loop(check, shape):
 
   x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
   check(lambda x: lax.fori_loop(0, 3, step, x), x)
+
+
+def _grid_loop(step):
+  return lambda n, *xs: lax.fori_loop(0, n, lambda i, xs: step(*xs), xs)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (3, 9), (4, 16), (5, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int8], ids=str)
+def test_loops_over_small_grids(check, dtype, shape):
+  """Of whole numbers, so that no order of additions matters."""
+
+  def step(x, y):
+    row, column = x.max(1, keepdims=True), y.sum(0)
+    low = jnp.minimum(x.T[: shape[0], : shape[0]].min(), 3)
+    return (row - x + low) % 7, (y[::-1, ::-1] + column - row) % 5
+
+  x, y = (util.sample(np.dtype(dtype), shape, low=0, high=7, key=k) for k in "xy")
+  x, y = np.round(x), np.round(y)
+  check(_grid_loop(step), np.int32(9), x, y, rtol=0)
+
+
+@pytest.mark.parametrize("batch, rows", [(5, 3), (2, 4), (1, 5), (7, 1), (0, 3)])
+def test_batched_products_in_loops(check, batch, rows):
+  def step(a, x):
+    return a, jnp.einsum("bij,bj->bi", a, x) % 8
+
+  a = np.arange(batch * rows * rows).reshape(batch, rows, rows) % 5
+  x = np.arange(batch * rows).reshape(batch, rows) % 3
+  for dtype in (np.float32, np.int32):
+    check(_grid_loop(step), np.int32(6), a.astype(dtype), x.astype(dtype), rtol=0)

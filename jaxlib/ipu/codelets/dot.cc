@@ -17,6 +17,53 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+// A sum of products: the offsets of its terms and of the result, in elements.
+struct SumOfTerms {
+  std::vector<std::pair<int64_t, int64_t>> terms;
+  int64_t to;
+};
+
+// Products of no more terms are recorded one by one, and those of no more than
+// kFewTerms as a call; guesses: what a call takes, and a microsecond.
+constexpr int64_t kFewestTerms = 64, kFewTerms = 4096;
+
+int64_t TermsOf(const Product& p) {
+  return Extent(p.batch) * Extent(p.m) * Extent(p.n) * Extent(p.k);
+}
+
+// Those of a product of few elements of type `native`, none for others.
+std::vector<SumOfTerms> FewSums(const Product& p, DType native) {
+  const bool converts = p.lhs.dtype != native || p.rhs.dtype != native ||
+                        p.result.dtype != native;
+  if (converts || p.adds || p.fourier || TermsOf(p) == 0 ||
+      TermsOf(p) > kFewestTerms) {
+    return {};
+  }
+  using Place = int64_t ProductLoop::*;
+  const auto offsets = [&p](Place place) {
+    return [batch = AxisOf(p.batch, place), m = AxisOf(p.m, place),
+            n = AxisOf(p.n, place), k = AxisOf(p.k, place)](
+               int64_t b, int64_t i, int64_t j, int64_t term) {
+      return batch.At(b) + m.At(i) + n.At(j) + k.At(term);
+    };
+  };
+  const auto lhs = offsets(&ProductLoop::lhs), rhs = offsets(&ProductLoop::rhs);
+  const auto to = offsets(&ProductLoop::result);
+  std::vector<SumOfTerms> sums;
+  for (int64_t b = 0; b < Extent(p.batch); ++b) {
+    for (int64_t i = 0; i < Extent(p.m); ++i) {
+      for (int64_t j = 0; j < Extent(p.n); ++j) {
+        SumOfTerms& sum = sums.emplace_back();
+        sum.to = to(b, i, j, 0);
+        for (int64_t k = 0; k < Extent(p.k); ++k) {
+          sum.terms.push_back({lhs(b, i, j, k), rhs(b, i, j, k)});
+        }
+      }
+    }
+  }
+  return sums;
+}
+
 template <typename T>
 class DotKernel final : public Kernel {
  public:
@@ -25,7 +72,10 @@ class DotKernel final : public Kernel {
         rhs_(set.operands[1].view),
         result_(set.results[0].view),
         tiny_(TinyProduct<T>::Make(product, native)),
-        gemm_(product, native) {}
+        terms_(TermsOf(product)),
+        gemm_(product, native) {
+    if (!tiny_) sums_ = FewSums(product, native);
+  }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     if (tiny_) return RunTiny(memory.bases);
@@ -34,12 +84,13 @@ class DotKernel final : public Kernel {
   }
 
   bool Record(model::Tape& tape) const override {
-    if (!tiny_) return false;
     if (RecordSums(static_cast<Tape&>(tape))) return true;
+    if (terms_ > kFewTerms) return false;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
+          static ThreadPool alone(1);
           static_cast<const DotKernel*>(PayloadOf<const void*>(step))
-              ->RunTiny(frame.bases);
+              ->Run(Memory{frame.bases}, alone);
         },
         this);
     return true;
@@ -53,24 +104,25 @@ class DotKernel final : public Kernel {
       const auto size = static_cast<int64_t>(sizeof(T));
       return Item{view.base, view.offset + at * size, sizeof(T)};
     };
-    struct Sum {
+    std::vector<SumOfTerms> sums = sums_;
+    if (tiny_) {
+      tiny_->ForEachSum([&](int64_t lhs, int64_t rhs, int64_t to,
+                            int64_t lhs_step, int64_t rhs_step) {
+        SumOfTerms& sum = sums.emplace_back();
+        sum.to = to;
+        for (int64_t k = 0; k < tiny_->terms(); ++k) {
+          sum.terms.push_back({lhs + k * lhs_step, rhs + k * rhs_step});
+        }
+      });
+    }
+    const size_t slots = 3 * static_cast<size_t>(terms_);
+    if (sums.empty() || !tape.HasRoom(slots)) return false;
+    for (const SumOfTerms& sum : sums) {
       std::vector<std::pair<Item, Item>> terms;
-      Item to;
-    };
-    std::vector<Sum> sums;
-    const bool few = tiny_->ForEachSum([&](int64_t lhs, int64_t rhs, int64_t to,
-                                           int64_t lhs_step, int64_t rhs_step) {
-      Sum& sum = sums.emplace_back();
-      sum.to = item(result_, to);
-      for (int64_t k = 0; k < tiny_->terms(); ++k) {
-        sum.terms.push_back(
-            {item(lhs_, lhs + k * lhs_step), item(rhs_, rhs + k * rhs_step)});
+      for (const auto& [lhs, rhs] : sum.terms) {
+        terms.push_back({item(lhs_, lhs), item(rhs_, rhs)});
       }
-    });
-    const size_t slots = 3 * sums.size() * tiny_->terms();
-    if (!few || !tape.HasRoom(slots)) return false;
-    for (const Sum& sum : sums) {
-      tape.SumOfProducts(result_.dtype, sum.terms, sum.to);
+      tape.SumOfProducts(result_.dtype, terms, item(result_, sum.to));
     }
     return true;
   }
@@ -83,6 +135,8 @@ class DotKernel final : public Kernel {
 
   View lhs_, rhs_, result_;
   const std::optional<TinyProduct<T>> tiny_;
+  const int64_t terms_;
+  std::vector<SumOfTerms> sums_;  // unless it is tiny
   Gemm<T> gemm_;
 };
 

@@ -276,6 +276,112 @@ TEST_P(MapTest, SumsInLoops) {
   CheckSums<int32_t>(table());
 }
 
+// totals <- the fold of the rows, or the columns, of x, or of their squares; x
+// <- x * 0.5 - totals.
+template <typename T>
+void CheckTotals(const Factories& table, program::ReduceKind kind, bool squares,
+                 bool by_rows, int64_t totals, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << totals << " totals of " << n << " elements of " << sizeof(T)
+               << " bytes, kind " << static_cast<int>(kind) << ", squares "
+               << squares << ", rows " << by_rows);
+  const RegisterType type = TypeOf<T>::kRegister;
+  static const program::Execute kStep;
+  Body body(table);
+  std::vector<T> values;
+  for (int64_t i = 0; i < totals * n; ++i) {
+    values.push_back(static_cast<T>((i * 7 % 11 - 5) * 1.25));
+  }
+  if (kind == program::ReduceKind::kSum) values = Values<T>(totals * n, 0);
+  Operand x = body.Tensor(values);
+  Operand all = body.Tensor(std::vector<T>(totals));
+  x.view.shape = {totals, n};
+  x.view.strides = by_rows ? std::vector<int64_t>{n, 1}
+                           : std::vector<int64_t>{1, totals};
+  x.dims = {0, 1};
+  {
+    Builder code;
+    const auto a = code.Load<T>(0);
+    program::Reduce reduce;
+    reduce.num_reduced = 1;
+    reduce.kind = static_cast<uint8_t>(kind);
+    reduce.outputs = {squares ? code.Add(Opcode::kMul, type, {a, a}) : a};
+    reduce.code = code.map.code;
+    body.Add({reduce}, {kStep, {totals, n}, {x}, {all}});
+  }
+  {
+    Builder code;
+    const auto half = code.Add(Opcode::kMul, type,
+                               {code.Load<T>(0), code.Constant<T>(T(0.5))});
+    code.map.outputs = {code.Add(Opcode::kSub, type, {half, code.Load<T>(1)})};
+    all.dims = {0, -1};
+    body.Add({code.map}, {kStep, {totals, n}, {x, all}, {x}});
+  }
+  body.Check();
+}
+
+template <typename T>
+void CheckManyTotals(const Factories& table) {
+  using program::ReduceKind;
+  for (int64_t totals : {1, 2, 3, 4, 6, 9, 16, 21, 32}) {
+    for (int64_t n : {1, 2, 3, 4, 5, 8, 11, 17, 33}) {
+      for (bool by_rows : {false, true}) {
+        for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kProduct,
+                                ReduceKind::kMax, ReduceKind::kMin}) {
+          CheckTotals<T>(table, kind, false, by_rows, totals, n);
+        }
+        CheckTotals<T>(table, ReduceKind::kSum, true, by_rows, totals, n);
+      }
+    }
+  }
+}
+
+TEST_P(MapTest, TotalsInLoops) {
+  CheckManyTotals<float>(table());
+  CheckManyTotals<double>(table());
+  CheckManyTotals<int32_t>(table());
+  CheckManyTotals<uint32_t>(table());
+}
+
+// y <- the transpose of x, in rows `step` apart; x <- y * 0.5 + x.
+template <typename T>
+void CheckTransposes(const Factories& table, int64_t rows, int64_t columns,
+                     int64_t step) {
+  SCOPED_TRACE(testing::Message()
+               << rows << " by " << columns << " elements of " << sizeof(T)
+               << " bytes, rows " << step << " apart");
+  static const program::Execute kStep;
+  Body body(table);
+  Operand x = body.Tensor(Values<T>(rows * columns, 0));
+  Operand y = body.Tensor(Values<T>(columns * step, 1));
+  x.view.shape = {columns, rows};
+  x.view.strides = {1, columns};
+  x.dims = {0, 1};
+  y.view.shape = {columns, rows};
+  y.view.strides = {step, 1};
+  y.dims = {0, 1};
+  body.Add(table.copy({{x.view, y.view}}));
+  Builder code;
+  const RegisterType type = TypeOf<T>::kRegister;
+  const auto half = code.Add(Opcode::kMul, type,
+                             {code.Load<T>(0), code.Constant<T>(T(0.5))});
+  code.map.outputs = {code.Add(Opcode::kAdd, type, {half, code.Load<T>(1)})};
+  body.Add({code.map}, {kStep, {columns, rows}, {y, x}, {x}});
+  body.Check();
+}
+
+TEST_P(MapTest, TransposesInLoops) {
+  for (int64_t rows : {1, 2, 3, 4, 5, 8}) {
+    for (int64_t columns : {1, 2, 3, 4, 7, 16}) {
+      for (int64_t more : {0, 3}) {
+        CheckTransposes<float>(table(), rows, columns, rows + more);
+        CheckTransposes<double>(table(), rows, columns, rows + more);
+        CheckTransposes<int32_t>(table(), rows, columns, rows + more);
+      }
+    }
+  }
+}
+
 // s <- s * 3; then one of x <- exp(x); x, s <- x + s, s - 1; nothing; x <- x *
 // y, y <- x; then less <- s < 4; y, or x and s, <- y + s, or s - x; index <-
 // index + 1, of which the first is negative and the last out of bounds.

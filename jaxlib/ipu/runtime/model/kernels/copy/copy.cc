@@ -20,8 +20,8 @@ struct Place {
 
   explicit Place(const View& view) : base(view.base), offset(view.offset) {}
   char* In(const Memory& memory) const { return memory.bases[base] + offset; }
-  Item First(int64_t bytes) const {
-    return {base, offset, static_cast<uint32_t>(bytes)};
+  Item At(int64_t distance, int64_t bytes) const {
+    return {base, offset + distance, static_cast<uint32_t>(bytes)};
   }
 };
 
@@ -35,6 +35,45 @@ bool SameStrides(const CopyPlan& plan) {
   return true;
 }
 
+// Contiguous bytes that are copied, from where the views begin.
+struct Piece {
+  int64_t source, destination, bytes;
+};
+
+// More moves than these take longer than a call that makes them. A guess.
+constexpr size_t kMostPieces = 32;
+
+// Appends those of a copy. Returns false if they are too many.
+bool AddPieces(const CopyPlan& plan, std::vector<Piece>& pieces) {
+  const View &from = plan.source, &to = plan.destination;
+  int64_t bytes = from.item_size;
+  size_t rank = from.shape.size();
+  for (; rank > 0; --rank) {
+    const int64_t extent = from.shape[rank - 1];
+    const int64_t dense = bytes / from.item_size;
+    if (extent != 1 && (from.strides[rank - 1] != dense ||
+                        to.strides[rank - 1] != dense)) {
+      break;
+    }
+    bytes *= extent;
+  }
+  std::vector<Piece> all = {{0, 0, bytes}};
+  for (size_t d = 0; d < rank; ++d) {
+    std::vector<Piece> more;
+    for (const Piece& piece : all) {
+      if (more.size() + from.shape[d] > kMostPieces) return false;
+      for (int64_t i = 0; i < from.shape[d]; ++i) {
+        more.push_back({piece.source + i * from.strides[d] * from.item_size,
+                        piece.destination + i * to.strides[d] * from.item_size,
+                        bytes});
+      }
+    }
+    all = std::move(more);
+  }
+  pieces.insert(pieces.end(), all.begin(), all.end());
+  return pieces.size() <= kMostPieces;
+}
+
 class CopyKernel : public Kernel {
  public:
   explicit CopyKernel(const std::vector<CopyPlan>& plans) {
@@ -45,8 +84,10 @@ class CopyKernel : public Kernel {
       if (copy.bytes() == 0) continue;
       bytes_ += copy.bytes();
       largest = std::max(largest, copy.bytes());
-      moves_.push_back({Place(plan.source), Place(plan.destination),
-                        SameStrides(plan), copy});
+      Move& move = moves_.emplace_back(Place(plan.source),
+                                       Place(plan.destination),
+                                       SameStrides(plan), copy);
+      are_few_ = are_few_ && AddPieces(plan, move.pieces);
     }
     share_moves_ = largest < StridedCopy::kParallelBytes &&
                    bytes_ >= 2 * StridedCopy::kParallelBytes;
@@ -71,13 +112,18 @@ class CopyKernel : public Kernel {
   bool Record(model::Tape& of) const override {
     Tape& tape = static_cast<Tape&>(of);
     const auto is_few = [](const Move& move) {
-      return move.copy.dense() && Tape::IsFew(move.copy.bytes());
+      return std::all_of(
+          move.pieces.begin(), move.pieces.end(),
+          [](const Piece& piece) { return Tape::IsFew(piece.bytes); });
     };
-    if (std::all_of(moves_.begin(), moves_.end(), is_few)) {
+    if (are_few_ && std::all_of(moves_.begin(), moves_.end(), is_few)) {
       return std::all_of(moves_.begin(), moves_.end(), [&](const Move& move) {
-        const int64_t bytes = move.copy.bytes();
-        return tape.Copy(move.source.First(bytes),
-                         move.destination.First(bytes));
+        return std::all_of(
+            move.pieces.begin(), move.pieces.end(), [&](const Piece& piece) {
+              return tape.Copy(
+                  move.source.At(piece.source, piece.bytes),
+                  move.destination.At(piece.destination, piece.bytes));
+            });
       });
     }
     if (bytes_ > kMostBytes) return false;
@@ -99,6 +145,7 @@ class CopyKernel : public Kernel {
     Place destination;
     bool same_strides;
     StridedCopy copy;
+    std::vector<Piece> pieces = {};
 
     // On the threads given, or else on the calling one.
     template <typename... Threads>
@@ -117,6 +164,7 @@ class CopyKernel : public Kernel {
 
   std::vector<Move> moves_;
   int64_t bytes_ = 0;
+  bool are_few_ = true;       // all moves have their pieces
   bool share_moves_ = false;  // threads share the moves, not each move's bytes
   int64_t grain_ = 1;
 };
@@ -135,8 +183,8 @@ class CopyOne : public Kernel {
   }
 
   bool Record(model::Tape& tape) const override {
-    return static_cast<Tape&>(tape).Copy(source_.First(sizeof(T)),
-                                         destination_.First(sizeof(T)));
+    return static_cast<Tape&>(tape).Copy(source_.At(0, sizeof(T)),
+                                         destination_.At(0, sizeof(T)));
   }
 
  private:

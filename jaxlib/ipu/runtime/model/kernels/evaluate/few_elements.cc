@@ -14,8 +14,9 @@ constexpr int64_t kMostElements = 64;
 // A limit: fewer elements are recorded one by one, as no vector is that short.
 constexpr int64_t kShortest = 4;
 
-// More than these vectors take longer than what they save. A guess.
-constexpr size_t kMostParts = 8;
+// More vectors, unless they have few steps, take longer than what they save. A
+// guess.
+constexpr size_t kMostParts = 8, kMostSteps = 96;
 
 int64_t SizeOf(const std::vector<int64_t>& shape) {
   int64_t size = 1;
@@ -130,7 +131,7 @@ class FewElements final : public Evaluator {
 
   bool RecordElements(Tape& tape) const {
     std::vector<Part> parts;
-    size_t slots = 0;
+    size_t slots = 0, steps = 0;
     for (int64_t i = 0; i < size(); i += parts.back().lanes) {
       const uint8_t lanes = LanesAt(i);
       auto program = ProgramAt(i);
@@ -142,8 +143,10 @@ class FewElements final : public Evaluator {
         part.uniform = Uniform(part.program.plan(), next->plan());
       }
       slots += Tape::SlotsOf(part.program.plan(), part.results.size());
+      steps += part.program.plan().one_steps.size();
       parts.push_back(std::move(part));
-      if (parts.size() > kMostParts || !tape.HasRoom(slots)) return false;
+      const bool many = parts.size() > kMostParts && steps > kMostSteps;
+      if (many || !tape.HasRoom(slots)) return false;
     }
     for (Part& part : parts) {
       std::vector<ItemStore> stores;
