@@ -64,6 +64,37 @@ def test_inner_loops_and_loops_of_single_elements(ipu):
   assert sorted(trips for _, trips in last.trips) == [5, 5, 10]
 
 
+def test_loops_within_loops_of_single_elements(ipu):
+  """Each level counts its own trips, and each trip costs the same."""
+
+  def f(n, counts, x):
+    def inner(s):
+      j, x = s
+      x = lax.cond(x % 2 == 0, lambda x: x // 2, lambda x: x * 3 + 1, x)
+      return j + 1, x
+
+    def outer(s):
+      i, x = s
+      return i + 1, lax.while_loop(
+        lambda s: s[0] < counts[i % 4], inner, (0, x)
+      )[1]
+
+    return lax.while_loop(lambda s: s[0] < n, outer, (0, x))[1]
+
+  def after(n, counts):
+    _, last = run(ipu, f, np.int32(n), np.array(counts, np.int32), np.int32(27))
+    return sorted(trips for _, trips in last.trips), last.cycles
+
+  assert after(4, [0, 0, 0, 0])[0] == [0, 4]
+  assert after(3, [1, 2, 3, 9])[0] == [3, 6]
+  trips, few = after(4, [1, 2, 3, 4])
+  assert trips == [4, 10]
+  trips, more = after(4, [2, 4, 6, 8])
+  assert trips == [4, 20]
+  _, most = after(4, [9, 9, 9, 3])
+  assert (most - few) / 20 == pytest.approx((more - few) / 10, rel=0.2)
+
+
 @pytest.mark.parametrize("taken", [0, 1])
 def test_a_branch_counts_as_the_one_that_was_taken(ipu, taken):
   def f(i, x):

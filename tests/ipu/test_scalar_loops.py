@@ -352,12 +352,16 @@ def test_loops_over_small_grids(check, dtype, shape):
     low = jnp.minimum(x.T[: shape[0], : shape[0]].min(), 3)
     return (row - x + low) % 7, (y[::-1, ::-1] + column - row) % 5
 
-  x, y = (util.sample(np.dtype(dtype), shape, low=0, high=7, key=k) for k in "xy")
+  x, y = (
+    util.sample(np.dtype(dtype), shape, low=0, high=7, key=k) for k in "xy"
+  )
   x, y = np.round(x), np.round(y)
   check(_grid_loop(step), np.int32(9), x, y, rtol=0)
 
 
-@pytest.mark.parametrize("batch, rows", [(5, 3), (2, 4), (1, 5), (7, 1), (0, 3)])
+@pytest.mark.parametrize(
+  "batch, rows", [(5, 3), (2, 4), (1, 5), (7, 1), (0, 3)]
+)
 def test_batched_products_in_loops(check, batch, rows):
   def step(a, x):
     return a, jnp.einsum("bij,bj->bi", a, x) % 8
@@ -365,4 +369,103 @@ def test_batched_products_in_loops(check, batch, rows):
   a = np.arange(batch * rows * rows).reshape(batch, rows, rows) % 5
   x = np.arange(batch * rows).reshape(batch, rows) % 3
   for dtype in (np.float32, np.int32):
-    check(_grid_loop(step), np.int32(6), a.astype(dtype), x.astype(dtype), rtol=0)
+    check(
+      _grid_loop(step), np.int32(6), a.astype(dtype), x.astype(dtype), rtol=0
+    )
+
+
+UPDATES = {
+  "set": lambda at, x: at.set(x),
+  "add": lambda at, x: at.add(x),
+  "multiply": lambda at, x: at.multiply(x),
+  "min": lambda at, x: at.min(x),
+  "max": lambda at, x: at.max(x),
+}
+
+
+@given(
+  dtype=st.sampled_from(util.ALL),
+  shape=st.sampled_from([(7,), (5, 3), (4, 3, 2)]),
+  row=st.sampled_from([(), (1,), (2,), (4,), (5,), (8,), (16,), (33,)]),
+  update=st.sampled_from(sorted(UPDATES)),
+  points=st.sampled_from([(), (1,), (3,), (20,)]),
+)
+def test_tables_at_indices_of_each_iteration(
+  check, dtype, shape, row, update, points
+):
+  """Elements or rows at as many indices as the table has other dimensions, some
+  of them out of bounds: read from one place, written to another."""
+  if np.dtype(dtype).kind == "b" and update in ("add", "multiply"):
+    update = "set"
+
+  def f(table, starts):
+    def step(table, start):
+      at = tuple(start[d] for d in range(len(shape)))
+      other = tuple(start[d] * 2 - 1 for d in range(len(shape)))
+      value = table[other]
+      return UPDATES[update](table.at[at], value), value
+
+    return lax.scan(step, table, starts)
+
+  starts = util.sample(np.int32, (5, len(shape), *points), low=-3, high=6)
+  # Updates of one element by several points of an iteration come in any order.
+  if points and update == "set":
+    starts[:, 0] = np.arange(np.prod(points)).reshape(points)
+  table = util.sample(dtype, shape + row, low=0, high=2, key=1)
+  check(f, table, starts, rtol=0)
+
+
+def test_loops_within_loops(check):
+  """Sets that are joined; also trip counts of zero."""
+
+  def f(a, b):
+    def root(parents, x):
+      return lax.while_loop(lambda x: parents[x] != x, lambda x: parents[x], x)
+
+    def join(i, parents):
+      u, v = root(parents, a[i]), root(parents, b[i])
+      return parents.at[jnp.maximum(u, v)].set(jnp.minimum(u, v))
+
+    return lax.fori_loop(0, a.shape[0], join, jnp.arange(40))
+
+  a, b = (util.sample(np.int32, (30,), low=0, high=39, key=k) for k in (1, 2))
+  check(f, a, b)
+
+
+@given(counts=st.lists(st.integers(0, 4), min_size=3, max_size=3))
+def test_branches_and_loops_at_every_depth(check, counts):
+  def f(counts, x):
+    def inner(i, s):
+      x, n = s
+      x = lax.switch(
+        n % 3, [lambda x: x * 3, lambda x: x + 7, lambda x: x - 1], x
+      )
+      return lax.fori_loop(0, 2, lambda _, x: x * 5 + i, x), n + 1
+
+    def middle(i, s):
+      x, n = lax.fori_loop(0, counts[i % 3], inner, s)
+      x = lax.fori_loop(0, 0, lambda _, x: x * 2, x)
+      return lax.cond(n % 2 == 0, lambda x: x ^ 5, lambda x: x, x), n
+
+    def outer(s):
+      x, n, k = s
+      return *lax.fori_loop(0, 3, middle, (x, n)), k + 1
+
+    return lax.while_loop(lambda s: s[2] < 4, outer, (x, 0, 0))
+
+  check(f, np.array(counts, np.int32), np.int32(3))
+
+
+def test_a_loop_with_operations_of_any_size(check):
+  """Sorts, solves, prefix sums and products among single elements."""
+
+  def step(s, x):
+    a, i = s
+    v = jnp.sort(a[i % 4] * x)
+    y = jnp.linalg.solve(a @ a.T + 9 * jnp.eye(4), v)
+    big = jnp.broadcast_to(y, (300, 4)).cumsum(0)
+    a = a.at[(i + 1) % 4, i % 3].set(y[0] + big[i, 1] * 0.1)
+    return (a, i + 1), jnp.searchsorted(v, x)
+
+  a, xs = util.sample(np.float32, (4, 4)), util.sample(np.float32, (9,), key=1)
+  check(lambda a, xs: lax.scan(step, (a, 0), xs), a, xs, rtol=1e-4)

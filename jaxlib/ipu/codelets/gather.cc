@@ -1,14 +1,20 @@
-// The kernel of Gather: one copy per window.
+// The kernel of Gather: one copy per window, or of a row of all windows before
+// the next one, as in `x[:, i]`, if the result has them next to each other:
+// then it is written from beginning to end, and a row of the operand is read as
+// long as it is in the cache.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/codelets/recorded_windows.h"
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/dims.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
@@ -18,6 +24,9 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
 constexpr int64_t kAhead = 8;
+// Windows that are located before their rows are copied; a guess: 8 KB, so that
+// much of the first-level cache remains.
+constexpr int64_t kManyOffsets = 8 * Windows::kBlock;
 
 class GatherKernel : public Kernel {
  public:
@@ -35,9 +44,15 @@ class GatherKernel : public Kernel {
     // However small a window is, it costs a cache line.
     const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
     grain_ = std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
+    FindRows();
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
+    if (!rows_.empty()) {
+      return threads.For(
+          rows_[0].extent, row_grain_,
+          [&](int64_t begin, int64_t end) { GatherRows(memory, begin, end); });
+    }
     // Threads share the bytes of each window only if windows are large.
     if (copy_.bytes() >= StridedCopy::kParallelBytes) {
       const char* const operand = operand_.Data(memory);
@@ -67,13 +82,94 @@ class GatherKernel : public Kernel {
         [](const Step& step, const Frame& frame) {
           const auto* self =
               static_cast<const GatherKernel*>(PayloadOf<const void*>(step));
-          self->GatherWindows(Memory{frame.bases}, 0, self->windows_.count);
+          const Memory memory{frame.bases};
+          if (!self->rows_.empty()) {
+            return self->GatherRows(memory, 0, self->rows_[0].extent);
+          }
+          self->GatherWindows(memory, 0, self->windows_.count);
         },
         this);
     return true;
   }
 
  private:
+  // Finds out whether windows are copied row by row.
+  void FindRows() {
+    if (!windows_.even || windows_.count == 1) return;
+    Nest nest = MakeNest(operand_.item_size, windows_.extents,
+                         windows_.tensor_strides, windows_.other_strides);
+    std::vector<Dim>& dims = nest.dims;
+    row_bytes_ = operand_.item_size;
+    if (!dims.empty() && dims.back().source == row_bytes_ &&
+        dims.back().destination == row_bytes_) {
+      row_bytes_ *= dims.back().extent;
+      dims.pop_back();
+    }
+    if (dims.empty() || nest.source_offset != 0 ||
+        nest.destination_offset != 0 || windows_.batch[0].other != row_bytes_) {
+      return;
+    }
+    rows_ = std::move(dims);
+    const int64_t all = std::max(copy_.bytes(), int64_t{1}) * windows_.count;
+    row_grain_ = std::max<int64_t>(
+        1, StridedCopy::kParallelBytes / 2 * rows_[0].extent / all);
+  }
+
+  // Gathers rows [begin, end) along the outermost dimension of all windows.
+  void GatherRows(const Memory& memory, int64_t begin, int64_t end) const {
+    std::array<Dim, kMostDims> dims;
+    std::copy(rows_.begin(), rows_.end(), dims.begin());
+    dims[0].extent = end - begin;
+    const char* const operand = operand_.Data(memory) + begin * dims[0].source;
+    char* const result = result_.Data(memory) + begin * dims[0].destination;
+    const char* const indices = indices_.Data(memory);
+    int32_t offsets[kManyOffsets];
+    const auto for_each_row = [&](const auto& gather) {
+      for (int64_t first = 0; first < windows_.count; first += kManyOffsets) {
+        const int64_t n = std::min(kManyOffsets, windows_.count - first);
+        for (int64_t i = 0; i < n; i += Windows::kBlock) {
+          windows_.LocateEven(indices, first + i,
+                              first + std::min(i + Windows::kBlock, n),
+                              /*clamp=*/true, offsets + i);
+        }
+        ForEachIndex(dims.data(), rows_.size(), operand,
+                     result + first * row_bytes_,
+                     [&](const char* from, char* to) { gather(from, to, n); });
+      }
+    };
+    if (row_bytes_ == operand_.item_size) {
+      return WithItem(row_bytes_, [&]<typename Item>(Item) {
+        for_each_row([&](const char* from, char* to, int64_t n) {
+          GatherItems<Item>(from, offsets, n, to);
+        });
+      });
+    }
+    WithRowCopy(row_bytes_, [&](const auto& copy) {
+      for_each_row([&](const char* from, char* to, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) {
+          copy(from + offsets[i], to + i * row_bytes_);
+        }
+      });
+    });
+  }
+
+  // to[i] = the item at `from` + offsets[i]
+  template <typename Item>
+  static void GatherItems(const char* from, const int32_t* offsets, int64_t n,
+                          char* to) {
+    int64_t i = 0;
+    if constexpr (sizeof(Item) >= 4) {
+      constexpr int kN = kLanes<Item>;
+      for (; i + kN <= n; i += kN) {
+        Store(to + i * sizeof(Item),
+              LoadAt<Item>(from, Load<Vector<int32_t, kN>>(offsets + i)));
+      }
+    }
+    for (; i < n; ++i) {
+      std::memcpy(to + i * sizeof(Item), from + offsets[i], sizeof(Item));
+    }
+  }
+
   void GatherWindows(const Memory& memory, int64_t begin, int64_t end) const {
     const char* const operand = operand_.Data(memory);
     const char* const indices = indices_.Data(memory);
@@ -101,24 +197,11 @@ class GatherKernel : public Kernel {
   void GatherSingles(const char* operand, const char* indices, char* result,
                      int64_t begin, int64_t end) const {
     int32_t offsets[Windows::kBlock];
-    WithItem(operand_.item_size, [&]<typename Item>(Item item) {
+    WithItem(operand_.item_size, [&]<typename Item>(Item) {
       for (; begin < end; begin += Windows::kBlock) {
         const int64_t n = std::min(Windows::kBlock, end - begin);
         windows_.LocateEven(indices, begin, begin + n, /*clamp=*/true, offsets);
-        char* const to = result + begin * sizeof(Item);
-        int64_t i = 0;
-        if constexpr (sizeof(Item) >= 4) {
-          constexpr int kN = kLanes<Item>;
-          for (; i + kN <= n; i += kN) {
-            Store(
-                to + i * sizeof item,
-                LoadAt<Item>(operand, Load<Vector<int32_t, kN>>(offsets + i)));
-          }
-        }
-        for (; i < n; ++i) {
-          std::memcpy(&item, operand + offsets[i], sizeof item);
-          std::memcpy(to + i * sizeof item, &item, sizeof item);
-        }
+        GatherItems<Item>(operand, offsets, n, result + begin * sizeof(Item));
       }
     });
   }
@@ -131,6 +214,10 @@ class GatherKernel : public Kernel {
   const bool singles_;
   const std::optional<RecordedWindows> recorded_;
   int64_t grain_ = 1;
+  // If windows are copied row by row: the loops over the rows of a window.
+  std::vector<Dim> rows_;
+  int64_t row_bytes_ = 0;
+  int64_t row_grain_ = 1;
 };
 
 }  // namespace

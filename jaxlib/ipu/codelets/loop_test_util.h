@@ -128,7 +128,8 @@ class Body {
     const auto run = [this](const Memory& memory) {
       const auto loop = Loop();
       ASSERT_NE(loop, nullptr);
-      EXPECT_EQ(loop->Run(memory, kTrips), kTrips);
+      ThreadPool threads(1);
+      EXPECT_EQ(loop->Run(memory, threads, kTrips), kTrips);
     };
     EXPECT_EQ(After(run), expected) << "as machine code";
     const WithoutCode without;
@@ -143,7 +144,7 @@ class Body {
 
   std::unique_ptr<ScalarLoop> Loop() const {
     static const std::vector<uint32_t> kStorage = {0};
-    ScalarLoopParts parts{{}, {}, nullptr, kStorage};
+    ScalarLoopParts parts{{}, {}, nullptr, /*calls_kernels=*/false, kStorage};
     parts.body = parts_;
     return table_.scalar_loop(parts);
   }

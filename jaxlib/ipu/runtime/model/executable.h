@@ -50,7 +50,8 @@ struct Instruction {
   // kWhile: of the loop, among these. kSwitch: of its first branch, among all.
   // kHostCall, kFeed: of the step, among these.
   uint32_t number = 0;
-  // kSwitch: in an iteration of a `loop`, counts of its branches in the arena.
+  // In an iteration of a `loop`, counts in the arena. kSwitch: of its branches.
+  // kWhile: of its trips.
   int64_t counts = 0;
   Counters cost;  // kWhile: of one test. kSwitch: of the selection
 };

@@ -87,11 +87,11 @@ Status Execution::EnterRepeat(const Instruction& i) {
   }
   ResetCounts(body);
   for (uint64_t left = i.count; left > 0;) {
-    left -= i.loop->Run(memory_, std::min(left, kTripsBetweenChecks));
+    left -= i.loop->Run(memory_, threads_, std::min(left, kTripsBetweenChecks));
     IPU_RETURN_IF_ERROR(CheckInterrupt());
   }
   Add(body.cost, i.count);
-  AddBranches(body);
+  AddCounted(body, i.count);
   return Status();
 }
 
@@ -101,23 +101,19 @@ Status Execution::EnterWhile(const Instruction& i) {
     frames_.push_back({&condition, &i, 0, 0, /*tests=*/true});
     return Status();
   }
-  const Block& body = BlockAt(i.target + 1);
   uint64_t trips = 0;
-  ResetCounts(body);
-  i.loop->Test(memory_);
+  ResetCounts(BlockAt(i.target + 1));
+  i.loop->Test(memory_, threads_);
   while (Holds(i)) {
-    trips += i.loop->Run(memory_, kTripsBetweenChecks);
+    trips += i.loop->Run(memory_, threads_, kTripsBetweenChecks);
     IPU_RETURN_IF_ERROR(CheckInterrupt());
   }
-  Add(condition.cost, trips + 1);
-  Add(i.cost, trips + 1);
-  Add(body.cost, trips);
-  AddBranches(body);
-  counters_.trips[i.number] += trips;
+  AddTrips(i, trips, 1);
   return Status();
 }
 
-// A loop that is run from a tape counts the branches that it takes.
+// A loop that is run from a tape counts the branches that it takes and the
+// trips of nested loops.
 uint64_t* Execution::Counts(const Instruction& i) const {
   return reinterpret_cast<uint64_t*>(memory_.bases[kArenaBase] + i.counts);
 }
@@ -126,18 +122,41 @@ void Execution::ResetCounts(const Block& body) const {
   for (const Instruction& i : body.instructions) {
     if (i.op == Instruction::Op::kSwitch) {
       std::fill_n(Counts(i), i.branches, 0);
+    } else if (i.op == Instruction::Op::kRepeat) {
+      ResetCounts(BlockAt(i.target));
+    } else if (i.op == Instruction::Op::kWhile) {
+      *Counts(i) = 0;
+      ResetCounts(BlockAt(i.target + 1));
     }
   }
 }
 
-void Execution::AddBranches(const Block& body) {
+// Adds what all runs of a loop with a condition took.
+void Execution::AddTrips(const Instruction& i, uint64_t trips, uint64_t runs) {
+  const Block& body = BlockAt(i.target + 1);
+  Add(BlockAt(i.target).cost, trips + runs);
+  Add(i.cost, trips + runs);
+  Add(body.cost, trips);
+  counters_.trips[i.number] += trips;
+  AddCounted(body, trips);
+}
+
+// Adds what has been counted in all runs of a loop's body.
+void Execution::AddCounted(const Block& body, uint64_t runs) {
   for (const Instruction& i : body.instructions) {
-    if (i.op != Instruction::Op::kSwitch) continue;
-    for (uint32_t b = 0; b < i.branches; ++b) {
-      const uint64_t count = Counts(i)[b];
-      Add(i.cost, count);
-      Add(BlockAt(i.target + b).cost, count);
-      counters_.branches[i.number + b] += count;
+    if (i.op == Instruction::Op::kRepeat) {
+      const Block& nested = BlockAt(i.target);
+      Add(nested.cost, runs * i.count);
+      AddCounted(nested, runs * i.count);
+    } else if (i.op == Instruction::Op::kWhile) {
+      AddTrips(i, *Counts(i), runs);
+    } else if (i.op == Instruction::Op::kSwitch) {
+      for (uint32_t b = 0; b < i.branches; ++b) {
+        const uint64_t count = Counts(i)[b];
+        Add(i.cost, count);
+        Add(BlockAt(i.target + b).cost, count);
+        counters_.branches[i.number + b] += count;
+      }
     }
   }
 }

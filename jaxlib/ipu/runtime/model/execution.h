@@ -51,7 +51,8 @@ class Execution {
   Status EnterWhile(const Instruction& i);
   uint64_t* Counts(const Instruction& branches) const;
   void ResetCounts(const Block& body) const;
-  void AddBranches(const Block& body);
+  void AddTrips(const Instruction& i, uint64_t trips, uint64_t runs);
+  void AddCounted(const Block& body, uint64_t runs);
   bool Holds(const Instruction& loop) const;  // the condition of a kWhile
   void EndBlock();
   uint32_t Selected(const Instruction& i);

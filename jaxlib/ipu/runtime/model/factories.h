@@ -22,22 +22,30 @@ struct CopyPlan {
   View destination;
 };
 
-// A part of an iteration: a kernel, or else one of several branches.
+// A part of an iteration: a kernel, a nested loop, or else one of several
+// branches.
 struct LoopPart {
   const Kernel* kernel = nullptr;
+  // A nested loop, of as many trips or, if that is 0, with a condition. Then
+  // `counts` is of its trips.
+  const ScalarLoop* loop = nullptr;
+  uint64_t trips = 0;
   std::vector<std::vector<const Kernel*>> branches = {};
   // The scalar that selects a branch: a boolean, of which the true branch is
   // first, or an index of 32 bits. Those out of bounds select the last branch.
   View selector = {};
-  // Of 64-bit counts in the arena, one per branch, of how often each has run.
+  // Of 64-bit counts in the arena, of how often each branch has run.
   int64_t counts = 0;
 };
 
-// A loop without nested loops.
+// A loop, of which all nested loops are run from tapes.
 struct ScalarLoopParts {
   std::vector<const Kernel*> condition;
   std::vector<LoopPart> body;
-  const View* predicate;                 // null: a fixed trip count
+  const View* predicate;  // null: a fixed trip count
+  // Whether kernels that have no steps of their own are called. An iteration
+  // then may take any time.
+  bool calls_kernels;
   const std::vector<uint32_t>& storage;  // as in ScheduleCopies
 };
 
@@ -51,7 +59,7 @@ struct Factories {
   // The kernel of a codelet: MakeKernel of its fields (kernels/codelets.h).
   KernelOr (*kernel)(const ComputeSet&, const program::Fields&);
   KernelOr (*copy)(std::vector<CopyPlan>);
-  // Null if any kernel of the loop works on more than single elements.
+  // Null if the loop cannot be run from a tape.
   std::unique_ptr<ScalarLoop> (*scalar_loop)(const ScalarLoopParts&);
   // Null if the monoid is none of the element type.
   CombineFn (*combine)(DType dtype, program::ReduceKind kind);

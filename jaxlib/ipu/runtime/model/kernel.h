@@ -94,8 +94,8 @@ class Kernel {
   virtual ~Kernel() = default;
   virtual void Run(const Memory& memory, ThreadPool& threads) const = 0;
 
-  // Appends the work of Run to a tape. Returns false if the kernel works on
-  // more than single elements.
+  // Appends the work of Run to a tape. Returns false if the kernel has no
+  // steps, as most that work on more than a few elements, or the tape no room.
   virtual bool Record(Tape&) const { return false; }
 };
 
@@ -104,10 +104,11 @@ class ScalarLoop {
  public:
   virtual ~ScalarLoop() = default;
   // Evaluates the condition before the first iteration, if there is one.
-  virtual void Test(const Memory& memory) const = 0;
+  virtual void Test(const Memory& memory, ThreadPool& threads) const = 0;
   // Runs `most` > 0 iterations, or up to and including the one after which the
   // condition no longer holds. Returns their number.
-  virtual uint64_t Run(const Memory& memory, uint64_t most) const = 0;
+  virtual uint64_t Run(const Memory& memory, ThreadPool& threads,
+                       uint64_t most) const = 0;
 };
 
 using KernelOr = StatusOr<std::unique_ptr<Kernel>>;

@@ -19,9 +19,9 @@ namespace ipu::model {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
-// Of the branches in a loop that is run from a tape. A limit: 512 bytes of each
-// arena.
-constexpr int64_t kMostCounts = 64;
+// Of the branches and nested loops in a loop that is run from a tape. A limit:
+// 2 KiB of each arena.
+constexpr int64_t kMostCounts = 256;
 constexpr int64_t kCountBytes = sizeof(uint64_t);
 // Larger results are stored past the caches: memory need not be read before it
 // is written. Measured, of copies, where the third-level cache has 32 MB: a
@@ -97,6 +97,15 @@ class Loader {
     waiting_ = std::move(outer);
     *index = static_cast<uint32_t>(executable_->blocks.size());
     executable_->blocks.push_back(std::move(block));
+    return Status();
+  }
+
+  // Adds the body of a loop. Within an outermost loop, counts are not reused.
+  Status AddLoopBlock(const std::vector<program::Step>& steps,
+                      uint32_t* index) {
+    if (depth_++ == 0) num_counts_ = 0;
+    IPU_RETURN_IF_ERROR(AddBlock(steps, index));
+    --depth_;
     return Status();
   }
 
@@ -279,7 +288,7 @@ class Loader {
     i.op = Instruction::Op::kRepeat;
     i.count = s.count;
     uint32_t body;
-    IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
+    IPU_RETURN_IF_ERROR(AddLoopBlock(s.body, &body));
     const Block& b = executable_->blocks[body];
     if (b.instructions.empty()) {  // only costs
       Add(block.cost, b.cost, static_cast<double>(s.count));
@@ -299,7 +308,7 @@ class Loader {
     uint32_t condition;
     uint32_t body;
     IPU_RETURN_IF_ERROR(AddBlock(s.condition, &condition));
-    IPU_RETURN_IF_ERROR(AddBlock(s.body, &body));
+    IPU_RETURN_IF_ERROR(AddLoopBlock(s.body, &body));
     i.target = AddTargets({condition, body});
     const View predicate = ViewOf(s.predicate);
     i.loop = AddLoop(&executable_->blocks[condition], executable_->blocks[body],
@@ -374,7 +383,10 @@ class Loader {
   // A faster implementation of a loop, or null if there is none.
   const ScalarLoop* AddLoop(const Block* condition, Block& body,
                             const View* predicate) {
-    ScalarLoopParts parts{{}, {}, predicate, storage_};
+    // Devices that run a program together are interrupted between trips, which
+    // then must not take long.
+    const bool is_alone = p_.num_partitions == 1;
+    ScalarLoopParts parts{{}, {}, predicate, is_alone, storage_};
     const auto add = [](const Block& block, std::vector<const Kernel*>& to) {
       for (const Instruction& i : block.instructions) {
         if (i.op != Instruction::Op::kKernel) return false;
@@ -385,20 +397,31 @@ class Loader {
     if (condition != nullptr && !add(*condition, parts.condition)) {
       return nullptr;
     }
-    int64_t counts = 0;
+    const auto counts = [this](Instruction& i, LoopPart& part, int64_t n) {
+      i.counts = part.counts = counts_offset_ + num_counts_ * kCountBytes;
+      num_counts_ += n;
+      return num_counts_ <= kMostCounts;
+    };
     for (Instruction& i : body.instructions) {
+      if (i.op == Instruction::Op::kRepeat && i.count == 0) continue;
       LoopPart& part = parts.body.emplace_back();
       if (i.op == Instruction::Op::kKernel) {
         part.kernel = i.kernel;
+        continue;
+      }
+      if (i.loop != nullptr && is_alone) {
+        part.loop = i.loop;
+        part.trips = i.count;
+        if (i.op == Instruction::Op::kWhile && !counts(i, part, 1)) {
+          return nullptr;
+        }
         continue;
       }
       if (i.op != Instruction::Op::kSwitch) return nullptr;
       part.selector.base = i.base;
       part.selector.offset = i.offset;
       part.selector.dtype = i.selects_by_bool ? DType::kBool : DType::kI32;
-      i.counts = part.counts = counts_offset_ + counts * kCountBytes;
-      counts += i.branches;
-      if (counts > kMostCounts) return nullptr;
+      if (!counts(i, part, i.branches)) return nullptr;
       for (uint32_t b = 0; b < i.branches; ++b) {
         const uint32_t branch = executable_->targets[i.target + b];
         if (!add(executable_->blocks[branch], part.branches.emplace_back())) {
@@ -507,6 +530,8 @@ class Loader {
   // Consecutive compute sets, at the end of the block that is being made, whose
   // kernels are not made yet: first it is decided which of them run in bands.
   std::vector<ComputeSet> waiting_;
+  int depth_ = 0;           // of loops around the block that is being made
+  int64_t num_counts_ = 0;  // in the outermost of them
   const int64_t counts_offset_;
   const int64_t scratch_offset_;
   int64_t scratch_bytes_ = 0;

@@ -99,9 +99,12 @@ class Tape : public model::Tape {
   void Combine(std::span<const Item> indices, Item tensor,
                const WindowStart& start, Item from,
                const program::Instruction& combine);
-  // A kernel-specific step. Its payload is `what`; memory is in
-  // Frame::bases.
-  void Call(StepFn fn, const void* what);
+  // A kernel-specific step. Its payload is `what`, its slot d is `pointer`;
+  // memory is in Frame::bases.
+  void Call(StepFn fn, const void* what, uint16_t pointer = 0);
+  // A slot of a pointer that whoever binds the tape sets; nothing if the tape
+  // has no slot left.
+  std::optional<uint16_t> AddPointer();
   // Begins steps of which one branch is run: Branch begins each of them, and
   // Join ends the last. They return false if the tape has too few slots left.
   bool Switch(Item selector, DType dtype);
@@ -128,13 +131,19 @@ class Tape : public model::Tape {
   // Points `slots` at memory and `cells`, of which there are kMostSlots.
   void Bind(const Memory& memory, char** slots, char* cells) const;
 
+  // What has been recorded so far, and a return to that state.
+  struct State {
+    size_t slots, steps, kept;
+  };
+  State Save() const { return {slots_.size(), steps_.size(), kept_.size()}; }
+  void Restore(const State& state);
   // Returns and removes the steps recorded so far.
   std::vector<TapeStep> TakeSteps() { return std::exchange(steps_, {}); }
   TapePlaces Places() const;
 
  private:
   struct Slot {
-    enum Kind : uint8_t { kCell, kConstant, kMemory };
+    enum Kind : uint8_t { kCell, kConstant, kMemory, kPointer };
     Kind kind = kCell;
     Item item{};
     const char* constant = nullptr;

@@ -408,8 +408,20 @@ void Tape::Combine(std::span<const Item> indices, Item tensor,
             });
 }
 
-void Tape::Call(StepFn fn, const void* what) {
-  steps_.push_back(MakeOpaque(fn, 0, what));
+void Tape::Call(StepFn fn, const void* what, uint16_t pointer) {
+  steps_.push_back(MakeOpaque(fn, pointer, what));
+}
+
+std::optional<uint16_t> Tape::AddPointer() {
+  if (!HasRoom(1)) return std::nullopt;
+  return Add({Slot::kPointer, {}, nullptr});
+}
+
+void Tape::Restore(const State& state) {
+  slots_.resize(state.slots);
+  steps_.resize(state.steps);
+  kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(state.kept),
+              kept_.end());
 }
 
 bool Tape::Switch(Item selector, DType dtype) {
@@ -477,6 +489,8 @@ void Tape::Bind(const Memory& memory, char** slots, char* cells) const {
         break;
       case Slot::kMemory:
         *slots = memory.bases[slot.item.base] + slot.item.offset;
+        break;
+      case Slot::kPointer:
         break;
     }
     ++slots;
