@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/evaluate/map_kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/general_reduce.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_worker.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/unrolled.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 
@@ -239,6 +241,9 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Reduce& fields) {
   }
   StatusOr<ReducePlan> plan = MakeReducePlan(set, fields);
   if (!plan.ok()) return plan.status();
+  if (auto evaluation = Unrolled(set, fields, *plan)) {
+    return MakeMapKernel(std::move(*evaluation));
+  }
   return KernelOr(std::make_unique<ReduceKernel>(std::move(*plan)));
 }
 
