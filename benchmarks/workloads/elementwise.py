@@ -59,6 +59,27 @@ def broadcast(x):
   return (x - x[0]) * x[:, :1] + x[1]
 
 
+def select(x):
+  conditions = [x < -1, x < 0, x < 1]
+  return jnp.select(conditions, [x * 2, x * x, jnp.sqrt(jnp.abs(x))], 0.0)
+
+
+def flip(images):
+  return (images[:, :, ::-1].astype(jnp.float32) / 255 - 0.5) / 0.25
+
+
+def count_bits(x):
+  return jax.lax.population_count(x) + jax.lax.clz(x)
+
+
+def complex_values(*shape: int):
+  def make():
+    real, imag = np.random.default_rng(0).normal(size=(2, *shape))
+    return [(real + 1j * imag).astype(np.complex64)]
+
+  return make
+
+
 def layer_norm(x):
   mean = x.mean(-1, keepdims=True)
   var = x.var(-1, keepdims=True)
@@ -104,6 +125,13 @@ WORKLOADS = [
          values(10**6, dtype=np.int8)),
   jitted("elementwise", "u16 chain, 10^6", bytes_chain,
          values(10**6, dtype=np.uint16)),
+  jitted("elementwise", "select of three, 10^6", select, values(10**6)),
+  jitted("elementwise", "flip u8 images, 64x32x32x3", flip,
+         values(64, 32, 32, 3, dtype=np.uint8)),
+  jitted("elementwise", "count bits, 10^6", count_bits,
+         values(10**6, dtype=np.uint32)),
+  jitted("elementwise", "complex product, 10^6", lambda x: x * x.conj() + x,
+         complex_values(10**6)),
   wide(jitted("elementwise", "f64 chain, 1 Mi", chain,
               values(2**20, dtype=np.float64))),
   wide(jitted("elementwise", "i64 chain, 1 Mi", integers,

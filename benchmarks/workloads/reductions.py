@@ -28,6 +28,23 @@ def pool(window: tuple[int, ...]):
   )
 
 
+def intersections(boxes):
+  """The shares that each two of these boxes have in common."""
+  low = jnp.maximum(boxes[:, None, :2], boxes[None, :, :2])
+  high = jnp.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
+  common = jnp.prod(jnp.clip(high - low, 0), -1)
+  area = jnp.prod(boxes[:, 2:] - boxes[:, :2], -1)
+  return common / (area[:, None] + area[None] - common)
+
+
+def boxes(count: int):
+  def make():
+    corners = np.random.default_rng(0).random((count, 2, 2), dtype=np.float32)
+    return [np.sort(corners, 1).reshape(count, 4)]
+
+  return make
+
+
 SQUARE = values(1024, 1024)
 
 WORKLOADS = [
@@ -45,6 +62,12 @@ WORKLOADS = [
          over(jnp.var, 1), SQUARE),
   jitted("reductions", "short rows, 262144x4",
          over(jnp.sum, 1), values(2**18, 4)),
+  jitted("reductions", "products of short rows, 500000x2",
+         over(jnp.prod, 1), values(500_000, 2)),
+  jitted("reductions", "any of short rows, 250000x4",
+         over(jnp.any, 1), values(250_000, 4)),
+  jitted("reductions", "intersections of 300 boxes", intersections,
+         boxes(300)),
   jitted("reductions", "argmax of short rows, 20000x10",
          over(jnp.argmax, 1), values(20000, 10)),
   jitted("reductions", "long rows, 4x262144",

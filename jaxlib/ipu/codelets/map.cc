@@ -1,102 +1,14 @@
 // The kernel of Map: a register program over the iteration space.
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
-#include "jaxlib/ipu/runtime/model/kernels/evaluate/evaluator.h"
+#include "jaxlib/ipu/runtime/model/kernels/evaluate/map_kernel.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
-
-namespace {
-
-// Maps that take less time than kWorthThreads run on one thread; each chunk of
-// a parallel map takes at least kGrain. Guesses, in nanoseconds by the
-// estimates of step_cost.h: more threads have to save more than it takes to
-// wake them.
-constexpr double kWorthThreads = 12'000;
-constexpr double kGrain = 4'000;
-
-class MapKernel : public Kernel {
- public:
-  explicit MapKernel(std::unique_ptr<const Evaluator> evaluator)
-      : evaluator_(std::move(evaluator)), size_(evaluator_->size()) {
-    const double nanoseconds = evaluator_->nanoseconds();
-    const auto elements =
-        static_cast<int64_t>(kGrain / std::max(nanoseconds, 0.01));
-    const int64_t unit = evaluator_->grain();
-    grain_ = std::max<int64_t>(1, elements / unit) * unit;
-    one_thread_ = nanoseconds * static_cast<double>(size_) < kWorthThreads;
-  }
-
-  void Run(const Memory& memory, ThreadPool& threads) const override {
-    if (one_thread_) return evaluator_->Run(memory, 0, size_);
-    threads.For(size_, grain_, [&](int64_t begin, int64_t end) {
-      evaluator_->Run(memory, begin, end);
-    });
-  }
-
-  bool Record(model::Tape& tape) const override {
-    return one_thread_ && evaluator_->Record(static_cast<Tape&>(tape));
-  }
-
- private:
-  const std::unique_ptr<const Evaluator> evaluator_;
-  const int64_t size_;
-  int64_t grain_;
-  bool one_thread_;
-};
-
-class EmptyKernel : public Kernel {
- public:
-  void Run(const Memory&, ThreadPool&) const override {}
-};
-
-// The iteration dimensions sorted by the strides of the first result, so that
-// elements that are dense there in another order become one run.
-std::vector<size_t> MemoryOrder(const ComputeSet& compute_set) {
-  std::vector<size_t> order(compute_set.shape.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const Operand& guide = compute_set.results[0];
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::abs(guide.Stride(a)) > std::abs(guide.Stride(b));
-  });
-  return order;
-}
-
-template <typename T>
-std::vector<T> Permuted(const std::vector<T>& values,
-                        const std::vector<size_t>& order) {
-  std::vector<T> result;
-  for (size_t d : order) result.push_back(values[d]);
-  return result;
-}
-
-std::vector<Operand> Permuted(std::vector<Operand> operands,
-                              const std::vector<size_t>& order) {
-  for (Operand& operand : operands) {
-    operand.dims = Permuted(operand.dims, order);
-  }
-  return operands;
-}
-
-void PermuteIotas(program::RegisterCode& code,
-                  const std::vector<size_t>& order) {
-  for (program::Instruction& i : code.code) {
-    if (i.op != program::Opcode::kIota) continue;
-    i.imm = std::find(order.begin(), order.end(), i.imm) - order.begin();
-  }
-}
-
-}  // namespace
 
 KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
   if (fields.outputs.size() != compute_set.results.size() ||
@@ -110,18 +22,8 @@ KernelOr MakeKernel(const ComputeSet& compute_set, const program::Map& fields) {
                                           compute_set.shape.size());
   if (!code.ok()) return code.status();
 
-  const std::vector<size_t> order = MemoryOrder(compute_set);
-  const std::vector<int64_t> shape = Permuted(compute_set.shape, order);
-  const auto operands = Permuted(compute_set.operands, order);
-  const auto results = Permuted(compute_set.results, order);
-  PermuteIotas(*code, order);
-
-  if (std::count(shape.begin(), shape.end(), 0) > 0) {
-    return {std::make_unique<EmptyKernel>()};
-  }
-  auto evaluator = MakeEvaluator({std::move(*code), shape, operands, results});
-  if (!evaluator.ok()) return evaluator.status();
-  return {std::make_unique<MapKernel>(std::move(*evaluator))};
+  return MakeMapKernel({std::move(*code), compute_set.shape,
+                        compute_set.operands, compute_set.results});
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

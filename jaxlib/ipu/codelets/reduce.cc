@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/evaluate/map_kernel.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/general_reduce.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_worker.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/unrolled.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 
@@ -21,52 +22,18 @@ namespace {
 constexpr int64_t kFewTotals = 64;
 constexpr double kFewNanoseconds = 1000;
 
-// Reductions of no more elements are recorded one by one. A guess: of the time
-// of a call of the fold.
-constexpr int64_t kFewElements = 64;
-
-// Whether the fold combines the elements of a total in the order of
-// FewTotals::in_halves: two vectors of a row, a group of rows and single ones.
-bool IsInOrder(bool by_rows, int64_t elements, uint32_t item_size) {
-  return by_rows ? elements * item_size <= 2 * kVectorBytes : elements < 16;
-}
-
-std::optional<program::Opcode> OpcodeOf(program::ReduceKind kind) {
-  switch (kind) {
-    case program::ReduceKind::kSum:
-      return program::Opcode::kAdd;
-    case program::ReduceKind::kProduct:
-      return program::Opcode::kMul;
-    case program::ReduceKind::kMax:
-      return program::Opcode::kMax;
-    case program::ReduceKind::kMin:
-      return program::Opcode::kMin;
-    case program::ReduceKind::kAnd:
-      return program::Opcode::kAnd;
-    case program::ReduceKind::kOr:
-      return program::Opcode::kOr;
-    case program::ReduceKind::kXor:
-      return program::Opcode::kXor;
-    default:
-      return std::nullopt;
-  }
-}
-
 // Divides a reduction among threads: the totals if there are enough of them,
 // otherwise also the elements of each total.
 class ReduceKernel final : public Kernel {
  public:
-  ReduceKernel(ReducePlan plan, program::ReduceKind kind)
-      : plan_(std::move(plan)), kind_(kind), is_one_part_(IsOnePart(plan_)) {}
+  explicit ReduceKernel(ReducePlan plan)
+      : plan_(std::move(plan)), is_one_part_(IsOnePart(plan_)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override;
 
   bool Record(model::Tape& tape) const override {
     if (!is_one_part_) return false;
-    if (RecordSum(static_cast<Tape&>(tape)) ||
-        RecordTotals(static_cast<Tape&>(tape))) {
-      return true;
-    }
+    if (RecordSum(static_cast<Tape&>(tape))) return true;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
           static_cast<const ReduceKernel*>(PayloadOf<const void*>(step))
@@ -103,36 +70,6 @@ class ReduceKernel final : public Kernel {
     return tape.Sum({from.base, from.offset, static_cast<uint32_t>(bytes)},
                     from.dtype, squares, {to.base, to.offset, to.item_size});
   }
-  // Records the reduction of few elements as that of single ones.
-  bool RecordTotals(Tape& tape) const {
-    const View &from = plan_.source, &to = plan_.results[0];
-    const auto op = OpcodeOf(kind_);
-    const int64_t totals = plan_.x.extent;
-    if (plan_.program || !op || plan_.reduced != plan_.y.extent ||
-        totals * plan_.reduced > kFewElements || from.dtype != to.dtype ||
-        !IsInOrder(plan_.by_rows, plan_.reduced, from.item_size)) {
-      return false;
-    }
-    const program::RegisterType type = program::RegisterTypeOf(from.dtype);
-    if (from.dtype == DType::kBool ||
-        from.item_size != program::RegisterBytes(type) ||
-        (from.item_size == 8 && !program::IsFloat(type))) {
-      return false;
-    }
-    const auto size = static_cast<int64_t>(from.item_size);
-    return tape.Reduce(
-        {.op = *op,
-         .dtype = from.dtype,
-         .squares = plan_.fold == FoldOfSquares(from.dtype, kind_),
-         .in_halves = plan_.by_rows,
-         .from = {from.base, from.offset, from.item_size},
-         .elements = plan_.reduced,
-         .element_step = plan_.y.operands[plan_.direct] * size,
-         .totals = totals,
-         .total_step = plan_.x.operands[plan_.direct] * size,
-         .to = {to.base, to.offset, to.item_size},
-         .to_step = plan_.x.results[0] * size});
-  }
   void RunOnePart(const Memory& memory) const {
     const ReducePart part = {.outer = 0,
                              .begin = 0,
@@ -150,7 +87,6 @@ class ReduceKernel final : public Kernel {
   void RunWindows(const Memory& memory, ThreadPool& threads) const;
 
   const ReducePlan plan_;
-  const program::ReduceKind kind_;
   const bool is_one_part_;
 };
 
@@ -305,7 +241,10 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Reduce& fields) {
   }
   StatusOr<ReducePlan> plan = MakeReducePlan(set, fields);
   if (!plan.ok()) return plan.status();
-  return KernelOr(std::make_unique<ReduceKernel>(std::move(*plan), kind));
+  if (auto evaluation = Unrolled(set, fields, *plan)) {
+    return MakeMapKernel(std::move(*evaluation));
+  }
+  return KernelOr(std::make_unique<ReduceKernel>(std::move(*plan)));
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -75,7 +75,7 @@ def _number(node: Node) -> bool:
     if (
       j not in compared
       and value.dtype in NUMBER_DTYPES
-      and _counts(value, sorting.dimension)
+      and counts(value, sorting.dimension)
     ):
       node.inputs = (*node.inputs[:j], *node.inputs[j + 1 :])
       del region.parameters[2 * j : 2 * j + 2]
@@ -89,7 +89,7 @@ def _position(node: Node) -> bool:
   element's: the reduction computes them."""
   values, indices = node.inputs[:2]
   long = [d for d in node.attributes.dimensions if values.shape[d] != 1]
-  if len(long) != 1 or not _counts(indices, long[0]):
+  if len(long) != 1 or not counts(indices, long[0]):
     return False
   if indices.dtype not in NUMBER_DTYPES:
     return False  # narrow ones wrap, floats are no indices
@@ -100,7 +100,7 @@ def _position(node: Node) -> bool:
   return True
 
 
-def _counts(value: Value, dimension: int) -> bool:
+def counts(value: Value, dimension: int) -> bool:
   """Whether each element is its index along a dimension."""
   node = value.node
   if node is None:
@@ -108,7 +108,7 @@ def _counts(value: Value, dimension: int) -> bool:
   if node.op == "stablehlo.broadcast_in_dim":
     (inner,) = node.inputs
     return any(
-      d == dimension and n == value.shape[d] and _counts(inner, i)
+      d == dimension and n == value.shape[d] and counts(inner, i)
       for i, (d, n) in enumerate(zip(node.attributes, inner.shape, strict=True))
     )
   return node.op == "stablehlo.iota" and node.attributes == dimension

@@ -19,6 +19,7 @@ from jaxlib.ipu.ir.region import monoid
 from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.passes.fold_constants import CONSTANT, fold, is_splat, splat
 from jaxlib.ipu.passes.identities import simpler, without_elements
+from jaxlib.ipu.passes.reduced_stacks import unstack
 
 _REDUCE = "stablehlo.reduce"
 # Larger constants are not compared; a guess, to limit compile time.
@@ -67,7 +68,7 @@ class _Simplifier:
       for region in node.regions:
         self.graph(region)
     elif node.regions:
-      if self._empty(node, out) or self._branch(node, out):
+      if self._others(node, out) or self._branch(node, out):
         return
       self._regions(node)
     elif len(node.results) == 1 and node.op != CONSTANT:
@@ -84,10 +85,11 @@ class _Simplifier:
     if not self._merged(node):
       out.append(node)
 
-  def _empty(self, node: Node, out: list[Node]) -> bool:
-    """Replaces a node with regions that has no elements to compute with."""
+  def _others(self, node: Node, out: list[Node]) -> bool:
+    """Replaces a node with regions that has no elements to compute with, or
+    that is as well done without them."""
     emitter = Emitter([], node.location)
-    values = without_elements(emitter, node)
+    values = without_elements(emitter, node) or unstack(emitter, node)
     if values is None:
       return False
     for inner in emitter.nodes:

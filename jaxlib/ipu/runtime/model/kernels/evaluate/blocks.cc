@@ -1,7 +1,11 @@
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/evaluate/prepared.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -12,9 +16,48 @@ constexpr size_t kStagingBytes = (kLongestBlock * 2) + kSlackBytes;
 // Programs with more outputs than this (a guess) allocate memory in each run.
 constexpr size_t kFewOutputs = 16;
 
+// Stores blocks alternately: element i of the first is element i * kFew.
+template <int kFew, typename T>
+void StoreAlternately(const void* const* blocks, int64_t n, T* to) {
+  const auto values = [&](int k) { return static_cast<const T*>(blocks[k]); };
+  int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) {
+    Vector<T> vectors[kFew];
+    for (int k = 0; k < kFew; ++k) vectors[k] = Load<Vector<T>>(values(k) + i);
+    StoreStrided<kFew>(to + i * kFew, vectors);
+  }
+  for (; i < n; ++i) {
+    for (int k = 0; k < kFew; ++k) to[i * kFew + k] = values(k)[i];
+  }
+}
+
+// How many destinations from this one on lie alternately in memory, as the
+// planes of complex numbers do, and the coordinates of points; otherwise 1.
+int64_t NumAlternate(const std::vector<Destination>& all, size_t first) {
+  const Destination& start = all[first];
+  const int64_t n = start.iterator.spacing();
+  const bool suits = start.convert == nullptr && start.item_size >= 4 &&
+                     n >= 2 && n <= 4 &&
+                     first + static_cast<size_t>(n) <= all.size();
+  for (int64_t k = 1; suits && k < n; ++k) {
+    const Destination& d = all[first + k];
+    if (d.convert != nullptr || d.item_size != start.item_size ||
+        d.iterator.spacing() != n ||
+        d.iterator.base() != start.iterator.base() ||
+        d.iterator.offset() != start.iterator.offset() + k * d.item_size) {
+      return 1;
+    }
+  }
+  return suits ? n : 1;
+}
+
 class Blocks final : public PreparedEvaluator {
  public:
-  using PreparedEvaluator::PreparedEvaluator;
+  explicit Blocks(Prepared prepared) : PreparedEvaluator(std::move(prepared)) {
+    for (size_t j = 0; j < destinations().size(); j += stored_with_.back()) {
+      stored_with_.push_back(NumAlternate(destinations(), j));
+    }
+  }
 
   void Run(const Memory& memory, int64_t begin, int64_t end) const override {
     StackArray<void*, kFewOutputs> array(destinations().size());
@@ -29,15 +72,34 @@ class Blocks final : public PreparedEvaluator {
                              : nullptr;
       }
       program().Eval(state, at, n, outs);
-      for (size_t j = 0; j < destinations().size(); ++j) {
+      size_t j = 0;
+      for (const int64_t together : stored_with_) {
         const Destination& d = destinations()[j];
-        if (!d.direct()) Store(d, memory, at, n, outs[j]);
+        if (together > 1) {
+          StoreTogether(d, together, memory, at, n, outs + j);
+        } else if (!d.direct()) {
+          Store(d, memory, at, n, outs[j]);
+        }
+        j += together;
       }
     }
     EndStreams();
   }
 
  private:
+  static void StoreTogether(const Destination& first, int64_t together,
+                            const Memory& memory, int64_t at, int64_t n,
+                            const void* const* blocks) {
+    char* const to =
+        first.iterator.Data(memory.bases) + at * together * first.item_size;
+    WithFew(together, [&](auto few) {
+      if (first.item_size == 4) {
+        StoreAlternately<few>(blocks, n, reinterpret_cast<uint32_t*>(to));
+      } else {
+        StoreAlternately<few>(blocks, n, reinterpret_cast<uint64_t*>(to));
+      }
+    });
+  }
   static void Store(const Destination& d, const Memory& memory, int64_t at,
                     int64_t n, const void* values) {
     char* data = d.iterator.Data(memory.bases);
@@ -49,6 +111,9 @@ class Blocks final : public PreparedEvaluator {
     }
     d.iterator.Scatter(data, at, n, static_cast<const char*>(values));
   }
+
+  // How many destinations are stored at once, for the first of each.
+  std::vector<int64_t> stored_with_;
 };
 
 }  // namespace

@@ -67,9 +67,9 @@ bool IsNative(const program::Instruction& i) {
     case Opcode::kGe:
     case Opcode::kSelect:
     case Opcode::kClamp:
-      return true;
+    case Opcode::kPopcnt:
     case Opcode::kClz:
-      return IPU_AVX512;
+      return true;
     default:
       return false;
   }

@@ -44,6 +44,8 @@ constexpr VectorOp kMaxSigned{k0F38, k66, 0x3d}, kMaxUnsigned{k0F38, k66, 0x3f};
 constexpr VectorOp kMinSigned{k0F38, k66, 0x39}, kMinUnsigned{k0F38, k66, 0x3b};
 constexpr VectorOp kAbs{k0F38, k66, 0x1e}, kAbsWide{k0F38, k66, 0x1f, true};
 constexpr VectorOp kClz{k0F38, k66, 0x44};
+// The sum of the bytes of each lane of 8 bytes, minus those of another vector.
+constexpr VectorOp kSumBytes{k0F, k66, 0xf6};
 constexpr VectorOp kShiftLeft{k0F38, k66, 0x47};
 constexpr VectorOp kShiftLogical{k0F38, k66, 0x45};
 constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};

@@ -217,6 +217,29 @@ void VectorEmitter::SignF(uint32_t w, int d, int a) {
   Free(differs);
 }
 
+// Adds up bits in lanes of 2, 4 and 8 bits, then the bytes.
+void VectorEmitter::CountOnes(uint32_t w, int d, int a) {
+  const auto each = [&](uint64_t byte) {
+    const uint64_t bits = byte * 0x0101010101010101;
+    return Number(w, w == 8 ? bits : bits & 0xffffffff);
+  };
+  const int other = NewRegister();
+  Shift(x86::kLogicalRight, w, other, a, 1);
+  Op(x86::kAnd, w, other, other, each(0x55));
+  Sub(false, w, d, a, other);
+  Shift(x86::kLogicalRight, w, other, d, 2);
+  Op(x86::kAnd, w, other, other, each(0x33));
+  Op(x86::kAnd, w, d, d, each(0x33));
+  Add(false, w, d, d, other);
+  Shift(x86::kLogicalRight, w, other, d, 4);
+  Add(false, w, d, d, other);
+  Op(x86::kAnd, w, d, d, each(0x0f));
+  Free(other);
+  if (w == 8) return Op(x86::kSumBytes, w, d, d, Zero(w));
+  Op(x86::kMul, w, d, d, each(0x01));
+  Shift(x86::kLogicalRight, w, d, d, 24);
+}
+
 void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {
   const auto one = [&](VectorOp op, uint32_t width) { Op(op, width, d, 0, a); };
   const auto pair = [](RegisterType f, RegisterType t) {
@@ -365,8 +388,10 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
     case Opcode::kRsqrt:
       OpF(x86::kSqrtF, w, d, 0, a);
       return OpF(x86::kDivF, w, d, One(w, true), d);
+    case Opcode::kPopcnt:
+      return CountOnes(w, d, a);
     case Opcode::kClz:
-      return OpI(x86::kClz, w, d, 0, a);
+      return CountLeadingZeros(w, d, a);
     case Opcode::kAdd:
       return Add(is_float, w, d, a, b);
     case Opcode::kSub:

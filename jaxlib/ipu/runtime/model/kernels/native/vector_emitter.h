@@ -172,6 +172,8 @@ class VectorEmitter {
   void Not(uint32_t w, int d, int a);
   void ShiftArithmetic(uint32_t w, int d, int a, int by);
   void Rotate(uint32_t w, int d, int a, int by);
+  void CountOnes(uint32_t w, int d, int a);
+  void CountLeadingZeros(uint32_t w, int d, int a);
   void SignF(uint32_t w, int d, int a);
   void Round(uint32_t w, int d, int a, int how);
   void Convert(RegisterType from, RegisterType to, int d, int a);

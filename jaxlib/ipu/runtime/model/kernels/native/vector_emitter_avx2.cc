@@ -163,6 +163,19 @@ void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
                                    : x86::kShift32;
   body_.Vector(op, Of(width), which, d, a, by);
 }
+// The ones that are left of the complement once all bits below a one are ones.
+void VectorEmitter::CountLeadingZeros(uint32_t w, int d, int a) {
+  const int ones = NewRegister(), other = NewRegister();
+  Copy(ones, a);
+  for (int by = 1; by < static_cast<int>(8 * w); by *= 2) {
+    Shift(x86::kLogicalRight, w, other, ones, by);
+    Op(x86::kOr, w, ones, ones, other);
+  }
+  Free(other);
+  Not(w, ones, ones);
+  CountOnes(w, d, ones);
+  Free(ones);
+}
 void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {
   const int rest = NewRegister();
   Shift(x86::kLeft, w, rest, a, by);

@@ -116,6 +116,9 @@ void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
 void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {
   Shift(x86::kRotate, w, d, a, by);
 }
+void VectorEmitter::CountLeadingZeros(uint32_t w, int d, int a) {
+  OpI(x86::kClz, w, d, 0, a);
+}
 void VectorEmitter::ShiftArithmetic(uint32_t w, int d, int a, int by) {
   OpI(x86::kShiftArithmetic, w, d, a, by);
 }

@@ -9,7 +9,7 @@ namespace {
 // Measured: faster up to 256 elements; from 512 on, no difference beyond 8 %
 // (AVX2, one core), `python -m benchmarks --thresholds`.
 IPU_THRESHOLD(int64_t, kLongestPattern, 512);
-constexpr size_t kMostPatterns = 3;  // a guess of what the cache has room for
+constexpr size_t kMostPatterns = 4;  // a guess of what the cache has room for
 
 // In rows of at least this length, most blocks do not cross the end of a row.
 // Measured: reading them in place is 1 to 15 % faster from 64 elements on
@@ -46,9 +46,10 @@ Loaded LoadOperand(const std::vector<int64_t>& shape, const Operand& operand,
     builder.Charge(0.02 * width);
     return {place};
   }
-  if (period > 0 && period <= kLongestPattern &&
+  const int64_t repeated = iterator.repeated();
+  if (repeated > 0 && repeated <= kLongestPattern &&
       builder.num_patterns() < kMostPatterns) {
-    source.period = period;
+    source.period = repeated;
     source.pattern = true;
     builder.SetHome(source, builder.NewPattern(source));
     const Place place = builder.NewMoving(width);

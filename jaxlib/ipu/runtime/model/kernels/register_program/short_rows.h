@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/register_program/byte_shuffles.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 #include "jaxlib/ipu/runtime/support/threshold.h"
@@ -29,6 +31,13 @@ namespace ipu::model::IPU_SIMD_NS {
 #endif
 }
 
+// Elements with a stride of 2 to 4, as many as fill several vectors, are read
+// by LoadStrided, which takes fewer instructions than shuffles by a table.
+template <typename T>
+constexpr bool IsEvenlySpaced(int64_t stride, int64_t n) {
+  return sizeof(T) >= 4 && stride >= 2 && stride <= 4 && n >= 4 * kLanes<T>;
+}
+
 // A table of the offset of each element of a row. Groups of rows are gathered
 // one result vector at a time, each by shuffling the few vectors in memory that
 // contain its elements.
@@ -44,6 +53,10 @@ class ShortRows {
     const auto& last = dims.back();
     const bool run = last.stride == 0 || last.stride == 1;
     if (run && last.extent >= kLongRun) return false;
+    if (gather && IsEvenlySpaced<Word>(last.stride, last.extent) &&
+        item_size >= int64_t{sizeof(Word)}) {
+      return false;
+    }
     outer_ = dims.size();
     offsets_[0] = 0;
     for (; outer_ > 0 && size_ * dims[outer_ - 1].extent <= kLongest;
@@ -56,7 +69,11 @@ class ShortRows {
     }
     if (outer_ == 0) return false;
     stride_ = dims[outer_ - 1].stride;
-    if (gather && MakePieces(item_size / int64_t{sizeof(Word)})) return true;
+    if (gather && item_size < int64_t{sizeof(Word)}) {
+      if (MakeShuffles(item_size)) return true;
+    } else if (gather && MakePieces(item_size / int64_t{sizeof(Word)})) {
+      return true;
+    }
     return dims.size() - outer_ > (gather ? 1 : 0) &&
            dims.back().extent < kShortRun;
   }
@@ -83,6 +100,19 @@ class ShortRows {
         };
         gather(0, rows / group_);
         // The rest as the end of a whole group.
+        if (rows % group_ > 0) gather(rows - group_, 1);
+        return;
+      }
+    }
+    if constexpr (kGather && sizeof(T) < sizeof(Word)) {
+      if (shuffles_.made() && rows >= group_) {
+        const auto gather = [&](int64_t first, int64_t groups) {
+          shuffles_.Gather(
+              reinterpret_cast<const char*>(data + first * stride_), groups,
+              group_ * stride_ * int64_t{sizeof(T)},
+              reinterpret_cast<char*>(block + first * size_));
+        };
+        gather(0, rows / group_);
         if (rows % group_ > 0) gather(rows - group_, 1);
         return;
       }
@@ -163,6 +193,23 @@ class ShortRows {
     return true;
   }
 
+  // The same for elements of fewer bytes than a word. Returns false if a group
+  // does not fill a vector.
+  bool MakeShuffles(int64_t item_size) {
+    const int64_t row = size_ * item_size;
+    group_ = kLongest / size_;
+    while (group_ > 1 && group_ * row % ByteShuffles::kBytes != 0) --group_;
+    if (group_ * row % ByteShuffles::kBytes != 0) group_ = kLongest / size_;
+    std::vector<int64_t> places;
+    for (int64_t i = 0; i < group_ * row; ++i) {
+      const int64_t element = i / item_size;
+      places.push_back((element / size_ * stride_ + offsets_[element % size_]) *
+                           item_size +
+                       i % item_size);
+    }
+    return shuffles_.Make(places);
+  }
+
   // Each vector is gathered for all groups, so that its tables stay in
   // registers. From the last on: it is stored whole, and the excess is
   // overwritten by the first vectors or falls into the slack.
@@ -212,6 +259,7 @@ class ShortRows {
   int64_t group_ = 1;  // rows in a group
   int64_t num_pieces_ = 0;
   Piece pieces_[kMostWords / kLanes<Word>];
+  ByteShuffles shuffles_;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

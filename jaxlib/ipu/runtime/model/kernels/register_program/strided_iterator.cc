@@ -7,10 +7,24 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/short_rows.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/transpose_run.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
+
+// Gathers as many of `n` elements with a stride of 2 to 4 as fill vectors.
+// Returns their number.
+template <typename T>
+int64_t GatherSpaced(const T* data, int64_t stride, int64_t n, T* block) {
+  int64_t i = 0;
+  WithFew(stride, [&](auto few) {
+    for (; i + kLanes<T> <= n; i += kLanes<T>) {
+      Store(block + i, LoadStrided<few>(data + i * few));
+    }
+  });
+  return i;
+}
 
 // Copies `n` elements with a stride from memory into a block, or back.
 template <typename T, bool kGather>
@@ -30,7 +44,11 @@ inline void MoveRun(T* data, int64_t stride, int64_t n, T* block) {
   } else if (stride == 1 && n >= 16) {
     std::memcpy(block, data, n * sizeof(T));
   } else {
-    for (int64_t i = 0; i < n; ++i) block[i] = data[i * stride];
+    int64_t i = 0;
+    if constexpr (sizeof(T) >= 4) {
+      if (stride > 1) i = GatherSpaced(data, stride, n, block);
+    }
+    for (; i < n; ++i) block[i] = data[i * stride];
   }
 }
 
@@ -161,6 +179,10 @@ bool StridedIterator::dense() const {
          (dimensions_.size() == 1 && dimensions_[0].stride == 1);
 }
 
+int64_t StridedIterator::spacing() const {
+  return dimensions_.size() == 1 ? dimensions_[0].stride : 0;
+}
+
 int64_t StridedIterator::run() const {
   return !dimensions_.empty() && dimensions_.back().stride == 0
              ? dimensions_.back().extent
@@ -170,6 +192,12 @@ int64_t StridedIterator::run() const {
 int64_t StridedIterator::period() const {
   return dimensions_.size() == 2 && dimensions_[0].stride == 0 &&
                  dimensions_[1].stride == 1
+             ? dimensions_[1].extent
+             : 0;
+}
+
+int64_t StridedIterator::repeated() const {
+  return dimensions_.size() == 2 && dimensions_[0].stride == 0
              ? dimensions_[1].extent
              : 0;
 }

@@ -26,12 +26,17 @@ class StridedIterator {
   bool uniform() const;
   // True if the elements are contiguous and in order.
   bool dense() const;
+  // The distance in elements of consecutive indices' elements, if it is the
+  // same for all; otherwise 0.
+  int64_t spacing() const;
   // The number of consecutive indices with the same element: the element
   // changes only at multiples of this. 1 if it changes at every index.
   int64_t run() const;
   // n if the iterator repeats n contiguous elements, such as a row that is
   // added to all rows of a matrix; otherwise 0.
   int64_t period() const;
+  // The same for n elements wherever they are.
+  int64_t repeated() const;
   // n if the iterator consists of several rows of n contiguous elements;
   // otherwise 0.
   int64_t row() const;

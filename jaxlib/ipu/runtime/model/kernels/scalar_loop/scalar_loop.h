@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -21,7 +20,6 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_program.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
-#include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -37,19 +35,6 @@ struct Item {
 struct ItemStore {
   Item to;
   DType dtype;  // kNone: stored as register values, without conversion
-};
-
-// A reduction of few elements. Steps are in bytes.
-struct FewTotals {
-  program::Opcode op;  // of a monoid
-  DType dtype;         // a register type
-  bool squares;        // of the elements' squares
-  bool in_halves;      // as MonoidFold folds rows, else as it folds columns
-  Item from;           // the first element of the first total
-  int64_t elements, element_step;
-  int64_t totals, total_step;
-  Item to;  // the first total
-  int64_t to_step;
 };
 
 class Tape : public model::Tape {
@@ -78,9 +63,6 @@ class Tape : public model::Tape {
   // it. Their type has to be a register type. Also false if they are not as
   // many as a vector, or a half of one, has.
   bool Sum(Item from, DType dtype, bool squares, Item to);
-  // One total after the other, or as many as a vector has if they are adjacent
-  // on both sides. Also false if the results overlap the elements.
-  bool Reduce(const FewTotals& reduction);
   // The sum of the products of pairs of elements, one after the other. Their
   // type has to be a register type.
   bool SumOfProducts(DType dtype, std::span<const std::pair<Item, Item>> pairs,
@@ -155,8 +137,6 @@ class Tape : public model::Tape {
   void ForWindow(Item dense, Item tensor, const WindowStart& start,
                  uint32_t item_size, const F& add);
   void AddConstants(const Plan& plan, size_t at);
-  uint16_t Combine(const FewTotals& r, uint16_t a, uint16_t b, uint8_t lanes,
-                   std::optional<Item> to);
   bool Overlap(const Item& a, const Item& b) const;
   bool ReadLater(const Plan& plan, std::span<const TapeStep> steps,
                  size_t producer, uint16_t first, const Item& item) const;

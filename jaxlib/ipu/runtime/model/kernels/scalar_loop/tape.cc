@@ -1,8 +1,6 @@
 // What kernels record.
 
 #include <algorithm>
-#include <bit>
-#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -232,93 +230,6 @@ bool Tape::SumOfProducts(DType dtype,
     const auto op = k == 0 ? program::Opcode::kMul : program::kMulAdd;
     steps_.push_back(MakeCompute(
         {op, type, {}, 0}, std::span(operands).first(k == 0 ? 2 : 3), sum, 1));
-  }
-  return true;
-}
-
-// The step that combines two values, into a cell or the result.
-uint16_t Tape::Combine(const FewTotals& r, uint16_t a, uint16_t b,
-                       uint8_t lanes, std::optional<Item> to) {
-  const uint16_t operands[] = {a, b};
-  const uint16_t d = to ? Add({Slot::kMemory, *to, nullptr}) : Add({});
-  steps_.push_back(
-      MakeCompute({r.op, program::RegisterTypeOf(r.dtype), {}, 0}, operands, d,
-                  lanes));
-  return d;
-}
-
-bool Tape::Reduce(const FewTotals& r) {
-  const uint32_t width = r.from.bytes;
-  const int64_t n = r.elements;
-  // All that lies between the first and the last of them.
-  const auto span = [width](Item item, int64_t along, int64_t across) {
-    item.offset += std::min<int64_t>(along, 0) + std::min<int64_t>(across, 0);
-    item.bytes = static_cast<uint32_t>(std::abs(along) + std::abs(across)) +
-                 width;
-    return item;
-  };
-  const int64_t last = r.totals - 1;
-  if (n < 2 ||
-      Overlap(span(r.from, (n - 1) * r.element_step, last * r.total_step),
-              span(r.to, last * r.to_step, 0)) ||
-      !HasRoom(static_cast<size_t>(r.totals * (3 * n + 2)))) {
-    return false;
-  }
-  // As a total begins with 0, it is never -0.
-  alignas(kVectorBytes) static constexpr char kZeros[kVectorBytes] = {};
-  const bool adds_zero = r.op == program::Opcode::kAdd && !r.squares &&
-                         program::IsFloat(program::RegisterTypeOf(r.dtype));
-  const bool adjacent = r.total_step == width && r.to_step == width;
-  Item from = r.from, to = r.to;
-  for (int64_t t = 0; t < r.totals;) {
-    const uint32_t bytes =
-        adjacent ? std::max(PieceOf(static_cast<uint32_t>(r.totals - t) * width,
-                                    /*words=*/true),
-                            width)
-                 : width;
-    const auto lanes = static_cast<uint8_t>(bytes / width);
-    from.bytes = to.bytes = bytes;
-    std::vector<uint16_t> values;
-    for (int64_t k = 0; k < n; ++k) {
-      Item item = from;
-      item.offset += k * r.element_step;
-      const uint16_t value = Add({Slot::kMemory, item, nullptr});
-      values.push_back(value);
-      if (!r.squares) continue;
-      values.back() = Add({});
-      const uint16_t factors[] = {value, value};
-      steps_.push_back(MakeCompute({program::Opcode::kMul,
-                                    program::RegisterTypeOf(r.dtype),
-                                    {},
-                                    0},
-                                   factors, values.back(), lanes));
-    }
-    const auto to_last = [&](bool last) {
-      return last && !adds_zero ? std::optional(to) : std::nullopt;
-    };
-    uint16_t total = values[0];
-    if (r.in_halves) {
-      size_t left = values.size();
-      for (size_t half = std::bit_ceil(left) / 2; half > 0; half /= 2) {
-        for (size_t i = 0; i + half < left; ++i) {
-          values[i] = Combine(r, values[i], values[i + half], lanes,
-                              to_last(half == 1));
-        }
-        left = std::min(left, half);
-      }
-      total = values[0];
-    } else {
-      for (size_t k = 1; k < values.size(); ++k) {
-        total = Combine(r, total, values[k], lanes,
-                        to_last(k + 1 == values.size()));
-      }
-    }
-    if (adds_zero) {
-      Combine(r, total, Add({Slot::kConstant, {}, kZeros}), lanes, to);
-    }
-    t += lanes;
-    from.offset += lanes * r.total_step;
-    to.offset += lanes * r.to_step;
   }
   return true;
 }
