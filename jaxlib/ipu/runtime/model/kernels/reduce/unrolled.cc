@@ -241,10 +241,9 @@ bool AreFew(ReduceKind kind, const ReducePlan& plan) {
 // adjacent rows have good folds if they are operands as they are.
 bool AreShort(ReduceKind kind, const ReducePlan& plan) {
   const int64_t most = plan.by_rows ? kMostInRow : kMostElements;
-  const bool adjacent =
-      !plan.by_rows || plan.x.operands[plan.direct] == plan.reduced;
-  return plan.reduced <= most && TotalsOf(plan) >= kFewestTotals &&
-         (plan.program || !adjacent || IsArg(kind));
+  if (plan.reduced > most || TotalsOf(plan) < kFewestTotals) return false;
+  if (plan.program || IsArg(kind)) return true;
+  return plan.by_rows && plan.x.operands[plan.direct] != plan.reduced;
 }
 
 }  // namespace
