@@ -508,8 +508,8 @@ class Loader {
     View view = StorageOf(tensor);
     view.offset += t.offset * view.item_size;
     view.shape = t.shape;
-    view.strides = IsReordered(tensor) ? redirects_.places.at(tensor).strides
-                                       : t.strides;
+    view.strides =
+        IsReordered(tensor) ? redirects_.places.at(tensor).strides : t.strides;
     return view;
   }
 

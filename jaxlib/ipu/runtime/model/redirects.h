@@ -5,7 +5,8 @@
 //   its place, as the concatenation of several arrays is: tiles have to send
 //   them, but the model can compute them there. (The compiler lets parts share
 //   the memory of what they are copied to only if that is all of it.)
-// - What is gathered has the windows' dimensions in the order of the gather, and
+// - What is gathered has the windows' dimensions in the order of the gather,
+// and
 //   is copied to that of the result: it is gathered in that order.
 // - Indices are normalised before they are used: n is added to negative ones,
 //   which costs a pass over all of them. Gather and Scatter add it to those
