@@ -284,8 +284,11 @@ def union_find(a, b):
 
 
 def pairs(below: int, count: int):
-  rng = np.random.default_rng(0)
-  return lambda: list(rng.integers(0, below, (2, count)).astype(np.int32))
+  def make():
+    rng = np.random.default_rng(0)
+    return list(rng.integers(0, below, (2, count)).astype(np.int32))
+
+  return make
 
 
 def state(n: int, *shape: int):
