@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/combiner.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/general_reduce.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_plan.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/reduce_worker.h"
@@ -19,19 +20,42 @@ namespace {
 // Reductions of no more than this run on one thread and are recorded; guesses.
 constexpr int64_t kFewTotals = 64;
 constexpr double kFewNanoseconds = 1000;
+// As many elements are recorded one by one; a guess: more of them take longer
+// than a call.
+constexpr int64_t kFewElements = 8;
+
+// The fold of elements that are as in registers.
+const Fold* PlainFold(DType dtype, program::ReduceKind kind) {
+  switch (dtype) {
+    case DType::kF32:
+      return FoldOf<float>(kind);
+    case DType::kF64:
+      return FoldOf<double>(kind);
+    case DType::kI32:
+      return FoldOf<int32_t>(kind);
+    case DType::kU32:
+      return FoldOf<uint32_t>(kind);
+    case DType::kI64:
+      return FoldOf<int64_t>(kind);
+    case DType::kU64:
+      return FoldOf<uint64_t>(kind);
+    default:
+      return nullptr;
+  }
+}
 
 // Divides a reduction among threads: the totals if there are enough of them,
 // otherwise also the elements of each total.
 class ReduceKernel final : public Kernel {
  public:
-  explicit ReduceKernel(ReducePlan plan)
-      : plan_(std::move(plan)), is_one_part_(IsOnePart(plan_)) {}
+  ReduceKernel(ReducePlan plan, program::ReduceKind kind)
+      : plan_(std::move(plan)), kind_(kind), is_one_part_(IsOnePart(plan_)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override;
 
   bool Record(model::Tape& tape) const override {
     if (!is_one_part_) return false;
-    if (RecordSum(static_cast<Tape&>(tape))) return true;
+    if (RecordAdjacent(static_cast<Tape&>(tape))) return true;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
           static_cast<const ReduceKernel*>(PayloadOf<const void*>(step))
@@ -50,23 +74,32 @@ class ReduceKernel final : public Kernel {
            plan.outer.kept_size() == 1 &&
            plan.nanoseconds * elements < kFewNanoseconds;
   }
-  // Records a sum of adjacent elements as one.
-  bool RecordSum(Tape& tape) const {
+  // Records one total of few adjacent elements.
+  bool RecordAdjacent(Tape& tape) const {
     const View &from = plan_.source, &to = plan_.results[0];
     if (plan_.program || !plan_.by_rows || plan_.x.extent != 1 ||
         plan_.reduced != plan_.y.extent || from.dtype != to.dtype) {
       return false;
     }
-    constexpr auto kSum = program::ReduceKind::kSum;
-    const bool squares = plan_.fold == FoldOfSquares(from.dtype, kSum);
-    const Fold* const plain = from.dtype == DType::kF32   ? FoldOf<float>(kSum)
-                              : from.dtype == DType::kF64 ? FoldOf<double>(kSum)
-                              : from.item_size == 4 ? FoldOf<uint32_t>(kSum)
-                                                    : FoldOf<uint64_t>(kSum);
-    if (!squares && plan_.fold != plain) return false;
+    using program::ReduceKind;
+    const bool sums = kind_ == ReduceKind::kSum;
+    const bool squares = sums && plan_.fold == FoldOfSquares(from.dtype, kind_);
+    if (!squares &&
+        (plan_.fold == nullptr || plan_.fold != PlainFold(from.dtype, kind_))) {
+      return false;
+    }
     const int64_t bytes = plan_.reduced * from.item_size;
-    return tape.Sum({from.base, from.offset, static_cast<uint32_t>(bytes)},
-                    from.dtype, squares, {to.base, to.offset, to.item_size});
+    const Item all{from.base, from.offset, static_cast<uint32_t>(bytes)};
+    const Item total{to.base, to.offset, to.item_size};
+    if (sums && tape.Sum(all, from.dtype, squares, total)) return true;
+    // Other sums and products of floats depend on their order.
+    const program::RegisterType type = program::RegisterTypeOf(from.dtype);
+    const auto combiner = CombinerOf(kind_, type);
+    const bool any_order = !program::IsFloat(type) ||
+                           kind_ == ReduceKind::kMax ||
+                           kind_ == ReduceKind::kMin;
+    return combiner && !squares && any_order && plan_.reduced > 1 &&
+           plan_.reduced <= kFewElements && tape.Combine(all, *combiner, total);
   }
   void RunOnePart(const Memory& memory) const {
     const ReducePart part = {.outer = 0,
@@ -85,6 +118,7 @@ class ReduceKernel final : public Kernel {
   void RunWindows(const Memory& memory, ThreadPool& threads) const;
 
   const ReducePlan plan_;
+  const program::ReduceKind kind_;
   const bool is_one_part_;
 };
 
@@ -239,7 +273,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Reduce& fields) {
   }
   StatusOr<ReducePlan> plan = MakeReducePlan(set, fields);
   if (!plan.ok()) return plan.status();
-  return KernelOr(std::make_unique<ReduceKernel>(std::move(*plan)));
+  return KernelOr(std::make_unique<ReduceKernel>(std::move(*plan), kind));
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

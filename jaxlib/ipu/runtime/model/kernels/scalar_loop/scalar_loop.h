@@ -64,6 +64,9 @@ class Tape : public model::Tape {
   // it. Their type has to be a register type. Also false if they are not as
   // many as a vector, or a half of one, has.
   bool Sum(Item from, DType dtype, bool squares, Item to);
+  // Combines adjacent elements in any order. Their type has to be that of
+  // `combine`.
+  bool Combine(Item from, const program::Instruction& combine, Item to);
   // The sum of the products of pairs of elements, one after the other. Their
   // type has to be a register type.
   bool SumOfProducts(DType dtype, std::span<const std::pair<Item, Item>> pairs,

@@ -234,6 +234,25 @@ bool Tape::SumOfProducts(DType dtype,
   return true;
 }
 
+bool Tape::Combine(Item from, const program::Instruction& combine, Item to) {
+  const uint32_t count = from.bytes / to.bytes;
+  if (!HasRoom(2 * count)) return false;
+  from.bytes = to.bytes;
+  std::vector<uint16_t> values;
+  for (uint32_t i = 0; i < count; ++i) {
+    values.push_back(Add({Slot::kMemory, from, nullptr}));
+    from.offset += to.bytes;
+  }
+  for (size_t i = 0; i + 1 < values.size(); i += 2) {
+    const bool last = i + 2 == values.size();
+    const uint16_t operands[] = {values[i], values[i + 1]};
+    const uint16_t made = last ? Add({Slot::kMemory, to, nullptr}) : Add({});
+    steps_.push_back(MakeCompute(combine, operands, made, 1));
+    if (!last) values.push_back(made);
+  }
+  return true;
+}
+
 bool Tape::Sum(Item from, DType dtype, bool squares, Item to) {
   const uint32_t width = to.bytes, count = from.bytes / width;
   if ((from.bytes != 16 && from.bytes != 32) || count < 4 || !HasRoom(3)) {
