@@ -245,6 +245,52 @@ def gated(length: int, batch: int, width: int):
   return make
 
 
+def q_learning(table, states, actions, rewards):
+  """Updates single elements of a table at computed indices."""
+
+  def step(q, t):
+    state, action, reward = t
+    best = q[(state * 7 + action) % q.shape[0]].max()
+    change = 0.1 * (reward + 0.9 * best - q[state, action])
+    return q.at[state, action].add(change), None
+
+  return lax.scan(step, table, (states, actions, rewards))[0]
+
+
+def experience(states: int, actions: int, steps: int):
+  def make():
+    rng = np.random.default_rng(0)
+    return [
+      np.float32(rng.normal(size=(states, actions))),
+      rng.integers(0, states, steps).astype(np.int32),
+      rng.integers(0, actions, steps).astype(np.int32),
+      np.float32(rng.normal(size=steps)),
+    ]
+
+  return make
+
+
+def union_find(a, b):
+  """Loops of a few trips within a loop."""
+
+  def root(parents, x):
+    return lax.while_loop(lambda x: parents[x] != x, lambda x: parents[x], x)
+
+  def join(i, parents):
+    u, v = root(parents, a[i]), root(parents, b[i])
+    return parents.at[jnp.maximum(u, v)].set(jnp.minimum(u, v))
+
+  return lax.fori_loop(0, a.shape[0], join, jnp.arange(256))
+
+
+def pairs(below: int, count: int):
+  def make():
+    rng = np.random.default_rng(0)
+    return list(rng.integers(0, below, (2, count)).astype(np.int32))
+
+  return make
+
+
 def state(n: int, *shape: int):
   return lambda: [np.full(shape, 2, np.float32), np.int32(n)]
 
@@ -277,6 +323,9 @@ WORKLOADS = [
          state(10_000)),
   jitted("loops", "scalar recurrence, 10000 trips", recurrence,
          state(10_000), limit=SCALAR_LIMIT),
+  jitted("loops", "union-find, 512 pairs of 256", union_find, pairs(256, 512)),
+  jitted("scan", "Q-learning, 100x4, 1000 steps", q_learning,
+         experience(100, 4, 1000)),
   jitted("scan", "HMM, 16 states, 1000 steps", hmm_forward,
          hidden_states(16, 1000), tolerance=1e-3),
   jitted("scan", "Kalman filter, 4 states, 1000 steps", kalman,

@@ -60,6 +60,21 @@ def many_small_updates(table, rows, values):
   return lax.fori_loop(0, rows.shape[0], step, table)
 
 
+def bilinear(image, points):
+  return jax.scipy.ndimage.map_coordinates(image, list(points), 1)
+
+
+def image_and_points(size: int):
+  def make():
+    rng = np.random.default_rng(0)
+    return [
+      rng.random((size, size), dtype=np.float32),
+      np.float32(rng.uniform(0, size - 1, (2, size, size))),
+    ]
+
+  return make
+
+
 TABLE = table_and_rows(10_000, 256, 4096)
 MILLION = 1_000_000
 
@@ -90,6 +105,13 @@ WORKLOADS = [
          lambda t, i, v: t.at[:64].set(v), table_and_rows(10_000, 256, 64)),
   jitted("gather", "10^6 scalars of 10^6", lambda t, i, v: t[i],
          scalars(MILLION, MILLION)),
+  jitted("gather", "500 columns of 1000x1000", lambda t, i, v: t[:, i],
+         table_and_rows(1000, 1000, 500)),
+  jitted("gather", "nearest pixels, 8x32x32x16 to 64x64",
+         lambda x: jax.image.resize(x, (8, 64, 64, 16), "nearest"),
+         values(8, 32, 32, 16)),
+  jitted("gather", "bilinear, 256x256 points", bilinear,
+         image_and_points(256)),
   jitted("scatter", "add 10^6 scalars into 1000",
          lambda t, i, v: t.at[i].add(v), scalars(1000, MILLION),
          tolerance=1e-3),

@@ -16,37 +16,23 @@
 #include "jaxlib/ipu/codelets/window_update.h"
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/reduce/combiner.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// The instruction that combines elements as a scatter does; nothing if there is
-// none that gives the same bits. (A maximum of zeros with both signs does not.)
-std::optional<program::Instruction> CombinerOf(program::ReduceKind kind,
-                                               const View& result) {
-  using program::Opcode, program::ReduceKind;
+// The combiner of elements that are as in registers. Nothing if it does not
+// give the same bits, as a maximum of zeros with both signs.
+std::optional<program::Instruction> SameCombiner(program::ReduceKind kind,
+                                                 const View& result) {
+  using program::ReduceKind;
   const program::RegisterType type = program::RegisterTypeOf(result.dtype);
-  if (program::RegisterBytes(type) != result.item_size) return std::nullopt;
-  const auto made = [type](Opcode op) {
-    return program::Instruction{op, type, {}, 0};
-  };
-  if (kind == ReduceKind::kSum) return made(Opcode::kAdd);
-  if (kind == ReduceKind::kProduct) return made(Opcode::kMul);
-  if (program::IsFloat(type)) return std::nullopt;
-  switch (kind) {
-    case ReduceKind::kMax:
-      return made(Opcode::kMax);
-    case ReduceKind::kMin:
-      return made(Opcode::kMin);
-    case ReduceKind::kAnd:
-      return made(Opcode::kAnd);
-    case ReduceKind::kOr:
-      return made(Opcode::kOr);
-    case ReduceKind::kXor:
-      return made(Opcode::kXor);
-    default:
-      return std::nullopt;
+  const bool extreme = kind == ReduceKind::kMax || kind == ReduceKind::kMin;
+  if (program::RegisterBytes(type) != result.item_size ||
+      (program::IsFloat(type) && extreme)) {
+    return std::nullopt;
   }
+  return CombinerOf(kind, type);
 }
 
 class ScatterKernel : public Kernel {
@@ -61,7 +47,7 @@ class ScatterKernel : public Kernel {
         update_(std::move(update)),
         singles_(windows_.AreSingles()),
         overwrites_(kind == program::ReduceKind::kSet),
-        combiner_(CombinerOf(kind, result_)),
+        combiner_(SameCombiner(kind, result_)),
         recorded_(RecordedWindows::Make(windows_, /*drops=*/true, result_,
                                         indices_, updates_)) {
     int64_t window_bytes = result_.item_size;

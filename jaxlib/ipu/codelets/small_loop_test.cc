@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -228,12 +229,14 @@ TEST_P(MapTest, ConditionsInLoops) {
   }
 }
 
-// sum <- the sum of x, or of its squares; x <- x * 0.5 - sum.
+// sum <- the sum of x, or of its squares, or another total; x <- x * 0.5 - sum.
 template <typename T>
-void CheckSum(const Factories& table, bool squares, std::vector<T> values) {
+void CheckSum(const Factories& table, bool squares, std::vector<T> values,
+              program::ReduceKind kind = program::ReduceKind::kSum) {
   const auto n = static_cast<int64_t>(values.size());
   SCOPED_TRACE(testing::Message() << n << " elements of " << sizeof(T)
-                                  << " bytes, squares: " << squares);
+                                  << " bytes, squares: " << squares << ", kind "
+                                  << static_cast<int>(kind));
   const RegisterType type = TypeOf<T>::kRegister;
   Body body(table);
   const Operand x = body.Tensor(values);
@@ -243,7 +246,7 @@ void CheckSum(const Factories& table, bool squares, std::vector<T> values) {
     const auto a = code.Load<T>(0);
     program::Reduce reduce;
     reduce.num_reduced = 1;
-    reduce.kind = static_cast<uint8_t>(program::ReduceKind::kSum);
+    reduce.kind = static_cast<uint8_t>(kind);
     reduce.outputs = {squares ? code.Add(Opcode::kMul, type, {a, a}) : a};
     reduce.code = code.map.code;
     body.Add({reduce}, n, {x}, {sum});
@@ -274,6 +277,28 @@ TEST_P(MapTest, SumsInLoops) {
   CheckSums<float>(table());
   CheckSums<double>(table());
   CheckSums<int32_t>(table());
+}
+
+template <typename T>
+void CheckSingleTotals(const Factories& table,
+                       std::initializer_list<program::ReduceKind> kinds) {
+  for (int64_t n = 1; n <= 17; ++n) {
+    for (int64_t shift : {0, 2, 3, 7}) {
+      for (program::ReduceKind kind : kinds) {
+        CheckSum(table, false, Values<T>(n, shift), kind);
+      }
+    }
+  }
+}
+
+TEST_P(MapTest, SingleTotalsInLoops) {
+  using enum program::ReduceKind;
+  CheckSingleTotals<float>(table(), {kSum, kProduct, kMax, kMin});
+  CheckSingleTotals<double>(table(), {kSum, kProduct, kMax, kMin});
+  CheckSingleTotals<int32_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<uint32_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<int64_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<uint64_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
 }
 
 // totals <- the fold of the rows, or the columns, of x, or of their squares; x

@@ -165,6 +165,7 @@ class Loader {
       // Placed tensors have no storage: they are read through their root.
       if (p_.tensors[m.destination].root != m.destination) continue;
       if (std::count(m.shape.begin(), m.shape.end(), 0) > 0) continue;
+      if (IsReordered(m.source)) continue;
       const program::Tensor& source = p_.tensors[m.source];
       StatusOr<MoveDims> source_dims =
           SourceDims(m, source, /*placed=*/source.root != m.source);
@@ -465,6 +466,12 @@ class Loader {
     i.offset = view.offset;
   }
 
+  // Whether a root is stored in the order of what it is copied to.
+  bool IsReordered(uint32_t tensor) const {
+    const auto place = redirects_.places.find(tensor);
+    return place != redirects_.places.end() && !place->second.strides.empty();
+  }
+
   // A view of the start of a tensor's root, without shape and strides.
   View StorageOf(uint32_t tensor) const {
     const program::Tensor& t = p_.tensors[tensor];
@@ -501,7 +508,8 @@ class Loader {
     View view = StorageOf(tensor);
     view.offset += t.offset * view.item_size;
     view.shape = t.shape;
-    view.strides = t.strides;
+    view.strides =
+        IsReordered(tensor) ? redirects_.places.at(tensor).strides : t.strides;
     return view;
   }
 

@@ -61,7 +61,10 @@ class Finder {
   Redirects Find() {
     Collect(p_.steps);
     for (const program::Execute* map : maps_) FindWrap(*map);
-    for (const auto& [steps, k] : copies_) FindParts(*steps, k);
+    for (const auto& [steps, k] : copies_) {
+      FindParts(*steps, k);
+      FindGathered(*steps, k);
+    }
     return std::move(found_);
   }
 
@@ -190,6 +193,63 @@ class Finder {
       }
       found_.places[m.source] = {m.destination, m.destination_offset};
     }
+  }
+
+  // Finds a gather's result that is copied to another one in another order.
+  void FindGathered(const std::vector<Step>& steps, size_t k) {
+    for (const program::Move& m :
+         std::get<program::Copy>(steps[k].value).moves) {
+      const program::Tensor& from = p_.tensors[m.source];
+      const program::Tensor& to = p_.tensors[m.destination];
+      const int64_t size = program::Count(m.shape);
+      if (from.root != m.source || !IsIn(from, Space::kArena) ||
+          to.root != m.destination || size != program::Count(from.shape) ||
+          size != program::Count(to.shape) || m.source_offset != 0 ||
+          m.destination_offset != 0 ||
+          program::Dense(m.shape, m.destination_strides) ==
+              program::Dense(m.shape, m.source_strides) ||
+          accesses_.OfOthers(m.source) != 1 ||
+          accesses_.OfComputeSets(m.source) != 1 ||
+          !IsGathered(steps, k, m.source) || !IsAssembled(m.destination)) {
+        continue;
+      }
+      const auto strides = StridesAt(from, m);
+      if (strides) found_.places[m.source] = {m.destination, 0, *strides};
+    }
+  }
+
+  // Whether one of the first `k` steps is a gather to a root.
+  static bool IsGathered(const std::vector<Step>& steps, size_t k,
+                         uint32_t root) {
+    return std::any_of(steps.begin(), steps.begin() + k, [&](const Step& step) {
+      const auto* s = std::get_if<program::Execute>(&step.value);
+      return s != nullptr &&
+             std::holds_alternative<program::Gather>(s->fields.value) &&
+             s->results.size() == 1 && s->results[0].tensor == root;
+    });
+  }
+
+  // The strides that a root's dimensions have where it is moved to.
+  static std::optional<std::vector<int64_t>> StridesAt(
+      const program::Tensor& root, const program::Move& m) {
+    std::vector<int64_t> strides;
+    for (size_t d = 0; d < root.shape.size(); ++d) {
+      if (root.shape[d] == 1) {
+        strides.push_back(0);
+        continue;
+      }
+      const int64_t from = root.strides[d];
+      for (size_t j = 0; j < m.shape.size(); ++j) {
+        const int64_t by = m.source_strides[j];
+        if (by > 0 && m.shape[j] > 1 && from % by == 0 &&
+            from * root.shape[d] <= by * m.shape[j]) {
+          strides.push_back(from / by * m.destination_strides[j]);
+          break;
+        }
+      }
+      if (strides.size() == d) return std::nullopt;
+    }
+    return strides;
   }
 
   // Whether all that accesses a root are copies to different parts of it.

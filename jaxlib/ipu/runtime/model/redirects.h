@@ -5,6 +5,9 @@
 //   its place, as the concatenation of several arrays is: tiles have to send
 //   them, but the model can compute them there. (The compiler lets parts share
 //   the memory of what they are copied to only if that is all of it.)
+// - What is gathered has the windows' dimensions in the order of the gather,
+// and
+//   is copied to that of the result: it is gathered in that order.
 // - Indices are normalised before they are used: n is added to negative ones,
 //   which costs a pass over all of them. Gather and Scatter add it to those
 //   that they read, for nothing: they wait for memory. (On tiles this would be
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/model/root_accesses.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
@@ -27,6 +31,8 @@ struct Redirects {
   struct Place {
     uint32_t root;
     int64_t offset;
+    // If they are in another order: of each dimension of the root.
+    std::vector<int64_t> strides = {};
   };
   // Where roots are stored, by their numbers. Apart from their own steps, only
   // copies to these elements access them, which then have nothing to do, or

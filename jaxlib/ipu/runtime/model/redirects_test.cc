@@ -176,5 +176,74 @@ TEST(Redirects, PartsThatAreUsedOtherwiseAreCopied) {
             1u);
 }
 
+// result = table[:, x], which is gathered column by column.
+struct Columns {
+  static constexpr int64_t kRows = 3;
+
+  explicit Columns(const std::function<void(Columns&)>& change = nullptr)
+      : table(b.Argument(DType::kF32, {kRows, kTable})),
+        x(b.Argument(DType::kI32, {kCount, 1})),
+        columns(b.Temporary(DType::kF32, {kCount, kRows})),
+        result(b.Result(DType::kF32, {kRows, kCount})) {
+    program::Gather gather{1, {1}, {kRows, 1}, {-1, -1}, {0, -1}};
+    b.program.steps.push_back(Set({gather}, {kCount, kRows},
+                                  {{table, {-1, -1}}, {x, {0, -1}}},
+                                  {{columns, {0, 1}}}));
+    b.program.steps.push_back(program::Builder::CopyOf(
+        {{columns, 0, {1, kRows}, result, 0, {kCount, 1}, {kRows, kCount}}}));
+    if (change) change(*this);
+  }
+
+  std::vector<float> Run() const {
+    static Engine* engine = MakeModelEngine(2).release();
+    auto loaded = engine->Load(
+        AlignedBytes::Copy(program::Encode(b.program, b.constants)));
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    std::vector<float> values(kRows * kTable);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = float(i);
+    const std::vector<int32_t> indices = {4, 3, -5, 0, 1, 7};
+    std::vector<float> found(kRows * kCount, -1), more(kRows * kCount, -1);
+    void* outs[] = {found.data(), more.data()};
+    std::vector<void*> results(outs, outs + b.program.results.size());
+    EXPECT_TRUE((*loaded)
+                    ->Run({{values.data(), indices.data()}}, results, nullptr)
+                    .ok());
+    return found;
+  }
+
+  program::Builder b;
+  uint32_t table, x, columns, result;
+};
+
+TEST(Redirects, GathersInTheOrderOfTheResult) {
+  const std::vector<float> expected = {4, 3, 0, 0,  1,  4,  9,  8,  5,
+                                       5, 6, 9, 14, 13, 10, 10, 11, 14};
+  const Columns gathered;
+  const Redirects found =
+      FindRedirects(gathered.b.program, RootAccesses(gathered.b.program));
+  EXPECT_EQ(found.places.at(gathered.columns).root, gathered.result);
+  EXPECT_EQ(found.places.at(gathered.columns).strides,
+            (std::vector<int64_t>{1, kCount}));
+  EXPECT_EQ(gathered.Run(), expected);
+  const std::vector<std::function<void(Columns&)>> changes = {
+      [](Columns& c) {  // the columns are another result, too
+        const uint32_t more = c.b.Result(DType::kF32, {kCount, Columns::kRows});
+        c.b.program.steps.push_back(
+            program::Builder::CopyOf({c.b.Whole(c.columns, more)}));
+      },
+      [](Columns& c) {  // the result is read
+        const uint32_t more = c.b.Result(DType::kF32, {Columns::kRows, kCount});
+        c.b.program.steps.push_back(
+            program::Builder::CopyOf({c.b.Whole(c.result, more)}));
+      },
+  };
+  for (const auto& change : changes) {
+    const Columns other(change);
+    EXPECT_TRUE(FindRedirects(other.b.program, RootAccesses(other.b.program))
+                    .places.empty());
+    EXPECT_EQ(other.Run(), expected);
+  }
+}
+
 }  // namespace
 }  // namespace ipu::model

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/copy/interleave.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
@@ -76,7 +78,8 @@ bool AddPieces(const CopyPlan& plan, std::vector<Piece>& pieces) {
 
 class CopyKernel : public Kernel {
  public:
-  explicit CopyKernel(const std::vector<CopyPlan>& plans) {
+  explicit CopyKernel(const std::vector<CopyPlan>& plans)
+      : interleave_(Interleave::Make(plans)) {
     int64_t largest = 0;
     for (const CopyPlan& plan : plans) {
       const StridedCopy copy(plan.source.item_size, plan.source.shape,
@@ -99,6 +102,7 @@ class CopyKernel : public Kernel {
   }
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
+    if (interleave_) return interleave_->Run(memory, threads);
     if (!share_moves_) {
       for (const Move& move : moves_) move.Run(memory, threads);
       return;
@@ -162,6 +166,7 @@ class CopyKernel : public Kernel {
     for (const Move& move : moves_) move.Run(memory);
   }
 
+  const std::optional<Interleave> interleave_;  // all moves as one
   std::vector<Move> moves_;
   int64_t bytes_ = 0;
   bool are_few_ = true;       // all moves have their pieces

@@ -195,6 +195,56 @@ TEST(Copy, RandomViews) {
   }
 }
 
+// Several arrays of n items, whose items alternate in another one: the k-th of
+// array k is copied to the place `places` has for it.
+void CheckAlternating(uint32_t item, int64_t n, int64_t step,
+                      const std::vector<int64_t>& places) {
+  std::mt19937 random(3);
+  const auto count = static_cast<int64_t>(places.size());
+  Buffers expected;
+  expected.source.resize(count * (n + 3) * item);
+  for (char& c : expected.source) c = static_cast<char>(random());
+  expected.destination.resize((n * step + 8) * item, 0x5a);
+  const Buffers start = expected;
+  std::vector<CopyPlan> plans;
+  for (int64_t k = 0; k < count; ++k) {
+    CopyPlan plan = Plan(item, {n}, {1}, {step});
+    plan.source.offset = k * (n + 3) * item;
+    plan.destination.base = 1;
+    plan.destination.offset = places[k] * item;
+    CopySlowly(plan, expected);
+    plans.push_back(plan);
+  }
+  ThreadPool threads(2);
+  for (const Factories* table : SupportedFactories()) {
+    Buffers buffers = start;
+    char* bases[] = {buffers.source.data(), buffers.destination.data()};
+    KernelOr kernel = table->copy(plans);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    (*kernel)->Run(Memory{bases}, threads);
+    ASSERT_TRUE(buffers.destination == expected.destination)
+        << count << " arrays of " << n << " items of " << item << " bytes";
+  }
+}
+
+TEST(Copy, AlternatingArrays) {
+  for (uint32_t item : {1, 2, 4, 8}) {
+    for (int64_t n = 1; n <= 130; ++n) {
+      CheckAlternating(item, n, 2, {0, 1});
+      CheckAlternating(item, n, 2, {1, 0});
+      CheckAlternating(item, n, 3, {1, 3, 2});
+      CheckAlternating(item, n, 4, {2, 3, 0, 1});
+      CheckAlternating(item, n, 5, {4, 3, 0, 1, 2});
+      // With gaps.
+      CheckAlternating(item, n, 3, {0, 1});
+      CheckAlternating(item, n, 3, {0, 2});
+      CheckAlternating(item, n, 4, {1, 3});
+    }
+    CheckAlternating(item, 100'001, 2, {0, 1});
+    CheckAlternating(item, 100'001, 3, {2, 0, 1});
+  }
+}
+
 TEST(Copy, ManySmallMoves) {
   // More bytes than one thread should copy alone, in moves too small to divide.
   std::vector<float> source(1 << 18);
