@@ -24,6 +24,7 @@ from jaxlib.ipu.ir.graph import (
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect, is_elementwise
 from jaxlib.ipu.passes.trip_counts import trip_count
 from jaxlib.ipu.target import Target
+from jaxlib.ipu.tile.choices import LEAST_TRIPS
 
 # Operations that are at least a step of their own in each iteration.
 _STEPS = frozenset(
@@ -108,7 +109,7 @@ class _Hoister:
     trips = trip_count(loop)
     if trips is None:
       trips = _TRIPS
-    if trips < 2:
+    if trips < LEAST_TRIPS:
       return []
     body = loop.regions[1]
     fixed = _fixed(body)
