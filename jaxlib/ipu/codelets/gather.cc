@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/strided_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/elements/items.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -48,30 +49,53 @@ class GatherKernel : public Kernel {
     const int64_t grain =
         std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
     threads.For(windows_.count, grain, [&](int64_t begin, int64_t end) {
-      if (singles_) {
-        return GatherSingles(operand, indices, result, begin, end);
-      }
-      const auto gather = [&](const auto& copy) {
-        windows_.ForEach(indices, begin, end, /*clamp=*/true,
-                         [&](const Windows::Place* places, int64_t n) {
-                           for (int64_t i = 0; i < n; ++i) {
-                             // Prefetch a later window.
-                             const int64_t soon = std::min(i + kAhead, n - 1);
-                             __builtin_prefetch(operand + places[soon].tensor);
-                             copy(operand + places[i].tensor,
-                                  result + places[i].other);
-                           }
-                         });
-      };
-      if (copy_.dense()) {
-        WithRowCopy(copy_.bytes(), gather);
-      } else {
-        gather([&](const char* from, char* to) { copy_.Run(from, to); });
-      }
+      Gather(operand, indices, result, begin, end);
     });
   }
 
+  // On one thread, as a part of a loop.
+  bool Record(model::Tape& tape) const override {
+    const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
+    if (cost * windows_.count > kFewBytes) return false;
+    static_cast<Tape&>(tape).Call(
+        [](const Step& step, const Frame& frame) {
+          const auto* self =
+              static_cast<const GatherKernel*>(PayloadOf<const void*>(step));
+          const Memory memory{frame.bases};
+          self->Gather(self->operand_.Data(memory), self->indices_.Data(memory),
+                       self->result_.Data(memory), 0, self->windows_.count);
+        },
+        this);
+    return true;
+  }
+
  private:
+  // A guess: the time of a few other steps.
+  static constexpr int64_t kFewBytes = 4096;
+
+  // Windows [begin, end), on the calling thread.
+  void Gather(const char* operand, const char* indices, char* result,
+              int64_t begin, int64_t end) const {
+    if (singles_) return GatherSingles(operand, indices, result, begin, end);
+    const auto gather = [&](const auto& copy) {
+      windows_.ForEach(indices, begin, end, /*clamp=*/true,
+                       [&](const Windows::Place* places, int64_t n) {
+                         for (int64_t i = 0; i < n; ++i) {
+                           // Prefetch a later window.
+                           const int64_t soon = std::min(i + kAhead, n - 1);
+                           __builtin_prefetch(operand + places[soon].tensor);
+                           copy(operand + places[i].tensor,
+                                result + places[i].other);
+                         }
+                       });
+    };
+    if (copy_.dense()) {
+      WithRowCopy(copy_.bytes(), gather);
+    } else {
+      gather([&](const char* from, char* to) { copy_.Run(from, to); });
+    }
+  }
+
   void GatherSingles(const char* operand, const char* indices, char* result,
                      int64_t begin, int64_t end) const {
     int32_t offsets[Windows::kBlock];

@@ -14,6 +14,7 @@
 #include "jaxlib/ipu/codelets/window_update.h"
 #include "jaxlib/ipu/codelets/windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_loop.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -32,6 +33,7 @@ class ScatterKernel : public Kernel {
     for (int64_t n : windows_.extents) window_bytes *= n;
     // However small a window is, it costs a cache line.
     const int64_t cost = std::max<int64_t>(window_bytes, 32);
+    is_few_ = cost * windows_.count <= kFewBytes;
     if (cost * windows_.count < 2 * kGrainBytes) return;
     const int64_t column_bytes = update_->columns() * result_.item_size;
     if (unique && windows_.count >= kEnoughWindows) {
@@ -74,8 +76,24 @@ class ScatterKernel : public Kernel {
     }
   }
 
+  // On one thread, as a part of a loop.
+  bool Record(model::Tape& tape) const override {
+    if (!is_few_) return false;
+    static_cast<Tape&>(tape).Call(
+        [](const Step& step, const Frame& frame) {
+          const auto* self =
+              static_cast<const ScatterKernel*>(PayloadOf<const void*>(step));
+          self->Update(Memory{frame.bases}, 0, self->windows_.count, 0,
+                       self->update_->columns());
+        },
+        this);
+    return true;
+  }
+
  private:
   static constexpr int64_t kGrainBytes = 64 << 10;
+  // A guess: the time of a few other steps.
+  static constexpr int64_t kFewBytes = 4096;
   // So that every thread gets some of them; a guess.
   static constexpr int64_t kEnoughWindows = 64;
   static constexpr int64_t kColumnBytes = 128;  // two cache lines
@@ -131,6 +149,7 @@ class ScatterKernel : public Kernel {
   const View result_;
   const std::unique_ptr<const WindowUpdate> update_;
   const bool singles_;
+  bool is_few_ = false;
   Share share_ = Share::kNothing;
   int64_t grain_ = 1;
   int64_t result_bytes_ = 0;
