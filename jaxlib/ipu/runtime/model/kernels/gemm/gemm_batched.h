@@ -1,5 +1,5 @@
-// Products of vectors, or of vectors and matrices, of which a batch has many:
-// the lanes of a vector are elements of the batch. Included only by gemm_*.cc.
+// Batches of products of a vector by a vector or a matrix: where the batch is
+// contiguous, the lanes are its elements. Included only by gemm_*.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_BATCHED_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_GEMM_GEMM_BATCHED_H_

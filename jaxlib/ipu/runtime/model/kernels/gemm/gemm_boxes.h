@@ -44,7 +44,7 @@ inline int64_t DivisorUpTo(int64_t n, int64_t most) {
 template <typename T>
 class BoxedProduct {
  public:
-  // Null if the product is not of this kind.
+  // Returns null if results are stored as well where they belong.
   static std::shared_ptr<const BoxedProduct> Make(const Product& p,
                                                   DType native) {
     if (p.adds || p.fourier) return nullptr;
