@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from benchmarks.workload import jitted
 from jax import lax
+from jax.experimental.ode import odeint
 
 # Loops over few elements, which are one native function on both sides, at some
 # 10 ns per iteration.
@@ -214,6 +215,51 @@ def hidden_states(states: int, length: int):
   return make
 
 
+def pagerank(links):
+  """The scaled matrix does not change."""
+  links = links / links.sum(0)
+  n = len(links)
+  return lax.fori_loop(
+    0, 20, lambda i, ranks: 0.85 * links @ ranks + 0.15 / n, jnp.ones(n) / n
+  )
+
+
+def logistic_regression(x, y):
+  def loss(v):
+    return jnp.mean(jnp.logaddexp(0, x @ v) - y * (x @ v))
+
+  gradient = jax.grad(loss)
+  start = jnp.zeros(x.shape[1])
+  return lax.fori_loop(0, 100, lambda i, v: v - 0.1 * gradient(v), start)
+
+
+def lotka_volterra(start, times):
+  """An adaptive step's stages are a loop that updates rows of a matrix."""
+
+  def slope(y, t):
+    hares, lynxes = y
+    return jnp.stack([hares * (1 - 0.1 * lynxes), lynxes * (0.1 * hares - 1)])
+
+  return odeint(slope, start, times)
+
+
+def links(pages: int):
+  def make():
+    return [np.float32(np.random.default_rng(0).uniform(size=(pages, pages)))]
+
+  return make
+
+
+def labelled(samples: int, features: int):
+  def make():
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=samples) > 0
+    x = rng.normal(size=(samples, features))
+    return [np.float32(x), np.float32(labels)]
+
+  return make
+
+
 def observations(states: int, length: int):
   def make():
     f = np.eye(states) + 0.1 * np.eye(states, k=1)
@@ -323,6 +369,12 @@ WORKLOADS = [
          state(10_000)),
   jitted("loops", "scalar recurrence, 10000 trips", recurrence,
          state(10_000), limit=SCALAR_LIMIT),
+  jitted("loops", "PageRank, 1000 pages, 20 trips", pagerank, links(1000)),
+  jitted("loops", "logistic regression, 500x20, 100 trips",
+         logistic_regression, labelled(500, 20), tolerance=1e-3),
+  jitted("loops", "odeint, 2 species, 20 times", lotka_volterra,
+         lambda: [np.float32([2, 1]), np.linspace(0, 5, 20, dtype=np.float32)],
+         tolerance=1e-3),
   jitted("loops", "union-find, 512 pairs of 256", union_find, pairs(256, 512)),
   jitted("scan", "Q-learning, 100x4, 1000 steps", q_learning,
          experience(100, 4, 1000)),

@@ -27,6 +27,27 @@ def transposed(a, b):
   return a.T @ b
 
 
+def by_transposed(a, b):
+  return a @ b.T
+
+
+def of_columns(a, b):
+  return jnp.einsum("ij,ij->j", a, b)
+
+
+def tensor_train(a, b, c):
+  return jnp.einsum("aib,bjc,ckd->ijkad", a, b, c)
+
+
+def train(rank: int, size: int, ends: int):
+  def make():
+    rng = np.random.default_rng(0)
+    shapes = (ends, size, rank), (rank, size, rank), (rank, size, ends)
+    return [rng.normal(size=s).astype(np.float32) for s in shapes]
+
+  return make
+
+
 def integral(dtype):
   return partial(jnp.matmul, preferred_element_type=dtype)
 
@@ -40,6 +61,10 @@ WORKLOADS = [
   product("4096x16 by 16x4096", (4096, 16), (16, 4096)),
   product("16x8192 by 8192x16", (16, 8192), (8192, 16)),
   product("transposed 512x512", (512, 512), (512, 512), transposed),
+  product("8x4000 by transposed 1000x4000", (8, 4000), (1000, 4000),
+          by_transposed),
+  product("500 columns by columns of 500", (500, 500), (500, 500), of_columns),
+  jitted("matmul", "tensor train, 16x32x16", tensor_train, train(16, 32, 4)),
   product("batch 64 of 64x64", (64, 64, 64), (64, 64, 64)),
   product("batch 8 of 256x256", (8, 256, 256), (8, 256, 256)),
   product("5000 of 3x3 by 3", (5000, 3, 3), (5000, 3, 1)),

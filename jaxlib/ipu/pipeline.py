@@ -24,6 +24,7 @@ from jaxlib.ipu.passes import (
   fold_transposes,
   fuse,
   fuse_producers,
+  hoist_invariants,
   hoist_products,
   join_updates,
   partial_sorts,
@@ -203,6 +204,7 @@ def _fused(
   target = options.target
   graph = fold_transposes.fold_transposes(graph)
   if state.hoists:
+    state.hoisted |= hoist_invariants.hoist_invariants(graph, target)
     state.hoisted |= hoist_products.hoist_products(graph, target)
   graph = flatten_branches.flatten_branches(graph, target)
   graph = rotate_loops.rotate_loops(trip_counts.find_trip_counts(graph))

@@ -1,5 +1,6 @@
 // Compares matrix products with three nested loops, for both instruction sets.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -203,6 +204,173 @@ TEST(DotTest, ManySmallProducts) {
                                           shuffle, random, adds);
         Check<int8_t, int32_t, uint64_t>(size, DType::kI8, DType::kI32, shuffle,
                                          random, adds);
+      }
+    }
+  }
+}
+
+// Rows of two dimensions and columns of two, in any order in memory: results in
+// runs of a few, and batches that are innermost.
+template <typename T, typename Result>
+void CheckTensors(DType dtype, DType result_dtype, std::mt19937& random) {
+  const auto draw_extent = [&](int most) {
+    return int64_t(random() % most) + 1;
+  };
+  const int64_t b = draw_extent(20), m1 = draw_extent(12), m2 = draw_extent(12),
+                n1 = draw_extent(12), n2 = draw_extent(12), k = draw_extent(9);
+  const std::vector<int64_t> shape = {b, m1, m2, n1, n2, k};
+  SCOPED_TRACE(testing::Message()
+               << "b " << b << " m " << m1 << " " << m2 << " n " << n1 << " "
+               << n2 << " k " << k << " dtype " << int{Number(dtype)});
+  TestArray lhs(dtype, {b, m1, m2, k}, {0, 1, 2, 5}, 6, random, true);
+  TestArray rhs(dtype, {b, n1, n2, k}, {0, 3, 4, 5}, 6, random, true);
+  const auto draw = [&] { return static_cast<T>(int(random() % 16) - 8); };
+  ForEachIndex({b, m1, m2, 1, 1, k},
+               [&](const auto& i) { lhs.At<T>(i) = draw(); });
+  ForEachIndex({b, 1, 1, n1, n2, k},
+               [&](const auto& i) { rhs.At<T>(i) = draw(); });
+  // The result's dimensions in a random order, without gaps.
+  std::vector<int32_t> order = {0, 1, 2, 3, 4};
+  std::shuffle(order.begin(), order.end(), random);
+  std::vector<int64_t> extents;
+  for (int32_t d : order) extents.push_back(shape[d]);
+  program::Dot fields = DotOf(result_dtype);
+  fields.num_rows = fields.num_columns = 2;
+  ThreadPool threads(2);
+  for (const Factories* table : SupportedFactories()) {
+    for (const bool adds : {false, true}) {
+      fields.adds = adds;
+      TestArray result(result_dtype, extents, order, 6, random, false);
+      const std::vector<int64_t> results = {b, m1, m2, n1, n2, 1};
+      ForEachIndex(results, [&](const auto& i) { result.At<Result>(i) = 3; });
+      RunKernel(*table, fields, shape, {&lhs, &rhs}, {&result}, threads);
+      EXPECT_TRUE(result.GapsIntact());
+      ForEachIndex(results, [&](std::vector<int64_t> i) {
+        Result sum = adds ? 3 : 0;  // exact
+        for (i[5] = 0; i[5] < k; ++i[5]) {
+          sum += Result(lhs.At<T>(i)) * Result(rhs.At<T>(i));
+        }
+        i[5] = 0;
+        ASSERT_EQ(result.At<Result>(i), sum);
+      });
+    }
+  }
+}
+
+TEST(DotTest, TensorsInAnyOrder) {
+  std::mt19937 random(12);
+  for (int i = 0; i < 20; ++i) {
+    CheckTensors<float, float>(DType::kF32, DType::kF32, random);
+    CheckTensors<double, double>(DType::kF64, DType::kF64, random);
+    CheckTensors<int32_t, int32_t>(DType::kI32, DType::kI32, random);
+    CheckTensors<int8_t, int32_t>(DType::kI8, DType::kI32, random);
+    CheckTensors<int64_t, int64_t>(DType::kI64, DType::kI64, random);
+  }
+}
+
+// Few rows, times a matrix that has its terms or its columns next to each
+// other, and batches of vectors.
+template <typename T>
+void CheckRows(Size size, const std::vector<int32_t>& order, DType dtype,
+               std::mt19937& random) {
+  const auto [b, m, n, k] = size;
+  SCOPED_TRACE(testing::Message()
+               << "b " << b << " m " << m << " n " << n << " k " << k
+               << " dtype " << int{Number(dtype)} << " innermost "
+               << order.back());
+  const std::vector<int64_t> shape = {b, m, n, k};
+  const auto make = [&](int32_t without) {
+    std::vector<int32_t> dims;
+    std::vector<int64_t> extents;
+    for (int32_t d : order) {
+      if (d == without) continue;
+      dims.push_back(d);
+      extents.push_back(shape[d]);
+    }
+    return TestArray(dtype, extents, dims, 4, random, false);
+  };
+  TestArray lhs = make(2), rhs = make(1);
+  const auto draw = [&] { return static_cast<T>(int(random() % 16) - 8); };
+  ForEachIndex({b, m, 1, k}, [&](const auto& i) { lhs.At<T>(i) = draw(); });
+  ForEachIndex({b, 1, n, k}, [&](const auto& i) { rhs.At<T>(i) = draw(); });
+  program::Dot fields = DotOf(dtype);
+  ThreadPool threads(2);
+  for (const Factories* table : SupportedFactories()) {
+    for (const bool adds : {false, true}) {
+      fields.adds = adds;
+      TestArray result = make(3);
+      ForEachIndex({b, m, n, 1}, [&](const auto& i) { result.At<T>(i) = 5; });
+      RunKernel(*table, fields, shape, {&lhs, &rhs}, {&result}, threads);
+      EXPECT_TRUE(result.GapsIntact());
+      ForEachIndex({b, m, n, 1}, [&](std::vector<int64_t> i) {
+        T sum = adds ? 5 : 0;  // exact
+        for (i[3] = 0; i[3] < k; ++i[3]) sum += lhs.At<T>(i) * rhs.At<T>(i);
+        i[3] = 0;
+        ASSERT_EQ(result.At<T>(i), sum);
+      });
+    }
+  }
+}
+
+TEST(DotTest, FewRowsAndBatchesOfVectors) {
+  std::mt19937 random(13);
+  std::vector<Size> sizes;
+  // One row: few columns, and dot products of few terms.
+  for (int64_t n : {2, 7, 8, 9, 15, 16, 17, 31, 33, 47, 48, 64, 65, 130}) {
+    for (int64_t k : {1, 2, 5, 8, 9, 20, 40, 130})
+      sizes.push_back({1, 1, n, k});
+  }
+  // Rows of many terms.
+  for (int64_t m : {2, 3, 4, 5, 8, 9, 13, 16, 17}) {
+    for (int64_t n : {1, 2, 3, 10}) sizes.push_back({1, m, n, 32 * m + n});
+  }
+  sizes.push_back({1, 3, 5, 2100});
+  sizes.push_back({2, 16, 9, 515});
+  // Batches.
+  for (int64_t b : {1, 7, 8, 16, 17, 63, 64, 65, 127, 128, 129, 130, 300}) {
+    for (const Size& s :
+         {Size{0, 1, 1, 1}, {0, 1, 1, 70}, {0, 1, 5, 30}, {0, 6, 1, 33}}) {
+      sizes.push_back({b, s.m, s.n, s.k});
+    }
+  }
+  const std::vector<std::vector<int32_t>> orders = {
+      {0, 1, 2, 3}, {0, 1, 3, 2}, {3, 2, 1, 0}, {1, 3, 0, 2}};
+  for (const Size& size : sizes) {
+    for (const std::vector<int32_t>& order : orders) {
+      CheckRows<float>(size, order, DType::kF32, random);
+      CheckRows<double>(size, order, DType::kF64, random);
+      CheckRows<int32_t>(size, order, DType::kI32, random);
+      CheckRows<int64_t>(size, order, DType::kI64, random);
+    }
+  }
+}
+
+// Not a number comes from its own term only, and no other sum has one.
+TEST(DotTest, InfinitiesStayInTheirSums) {
+  std::mt19937 random(14);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Size& size : {Size{1, 1, 20, 9},
+                           {1, 1, 40, 70},
+                           {1, 4, 6, 130},
+                           {40, 1, 1, 21},
+                           {1, 1, 5, 260}}) {
+    for (const bool shuffle : {false, true}) {
+      const auto [b, m, n, k] = size;
+      TestArray lhs(DType::kF32, {b, m, k}, {0, 1, 3}, 4, random, shuffle);
+      TestArray rhs(DType::kF32, {b, n, k}, {0, 2, 3}, 4, random, shuffle);
+      ForEachIndex({b, m, 1, k}, [&](const auto& i) { lhs.At<float>(i) = 1; });
+      ForEachIndex({b, 1, n, k}, [&](const auto& i) { rhs.At<float>(i) = 1; });
+      const std::vector<int64_t> last = {b - 1, m - 1, n - 1, k - 1};
+      rhs.At<float>(last) = infinity;
+      ThreadPool threads(1);
+      for (const Factories* table : SupportedFactories()) {
+        TestArray result(DType::kF32, {b, m, n}, {0, 1, 2}, 4, random, shuffle);
+        RunKernel(*table, DotOf(DType::kF32), {b, m, n, k}, {&lhs, &rhs},
+                  {&result}, threads);
+        ForEachIndex({b, m, n, 1}, [&](const auto& i) {
+          const bool own = i[0] == b - 1 && i[2] == n - 1;
+          ASSERT_EQ(result.At<float>(i), own ? infinity : float(k));
+        });
       }
     }
   }

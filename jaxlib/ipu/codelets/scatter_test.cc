@@ -49,6 +49,13 @@ void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
       ASSERT_TRUE(kernel.ok()) << kernel.status().message();
       if (*kernel) (*kernel)->Run(Memory{bases}, threads);
       ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);
+      if (*kernel == nullptr) continue;
+      result = old;
+      if (RunInLoop(*table, **kernel, Memory{bases})) {
+        ASSERT_EQ(result, expected) << "in a loop";
+      } else {
+        EXPECT_GT(Count(c.shape), 128);
+      }
     }
   }
 }

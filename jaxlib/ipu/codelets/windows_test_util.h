@@ -42,6 +42,17 @@ inline Operand Dense(uint32_t base, DType dtype, std::vector<int64_t> shape,
   return operand;
 }
 
+// Runs a kernel of three tensors as the body of a loop. Returns false if it
+// cannot be one.
+inline bool RunInLoop(const Factories& table, const Kernel& kernel,
+                      const Memory& memory) {
+  static const std::vector<uint32_t> kStorage = {0, 1, 2};
+  ScalarLoopParts parts{{}, {}, nullptr, kStorage};
+  parts.body.emplace_back().kernel = &kernel;
+  const auto loop = table.scalar_loop(parts);
+  return loop != nullptr && loop->Run(memory, 1) == 1;
+}
+
 // The index of each dimension at a row-major position.
 inline std::vector<int64_t> IndexAt(int64_t position,
                                     const std::vector<int64_t>& shape) {

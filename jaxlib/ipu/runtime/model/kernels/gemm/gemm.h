@@ -22,6 +22,8 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
 template <typename T>
+class BoxedProduct;
+template <typename T>
 class FourierProduct;
 
 }  // namespace gemm
@@ -52,6 +54,22 @@ class Gemm {
                  const ResultRows& to, bool add) const;
   // Whether tiles read the windows of a convolution where they are.
   static bool IsDirect(const Matrix& windows);
+  // Whether neither the operands nor the result are converted.
+  bool IsNative() const {
+    return lhs_native_ && rhs_native_ && p_.result.item_size == sizeof(T);
+  }
+  // Vectors times vectors or matrices, with the batch innermost in memory.
+  bool IsAlongBatch() const;
+  void RunAlongBatch(const char* lhs, const char* rhs, char* result,
+                     ThreadPool& threads) const;
+  // Vectors times vectors.
+  bool IsBatchOfDots() const;
+  void RunBatchOfDots(const char* lhs, const char* rhs, char* result,
+                      ThreadPool& threads) const;
+  // Few rows, and columns whose terms are contiguous.
+  bool IsDots(Range m, Range n, Range k) const;
+  void SumDots(const char* lhs, const char* rhs, Range m, Range n, Range k,
+               const ResultRows& to, bool add) const;
   void SumVector(const char* lhs, const char* rhs, int64_t row, Range n,
                  Range k, T* to, bool add) const;
   void StoreRows(const T* from, Range m, Range n, char* result) const;
@@ -67,6 +85,10 @@ class Gemm {
   void StoreSide(const Small& of, const T* from, Range side,
                  char* result) const;
 
+  // Stores one element of each result, or adds to it, for a range of the batch.
+  void StoreBatch(const NormalProduct& p, const T* from, Range side, int64_t at,
+                  char* result) const;
+
   // Pack at most kTileRows rows, or columns in panels of kTileColumns. Packed
   // elements are grouped by term.
   void PackRows(const char* lhs, Range rows, Range k, T* to) const;
@@ -81,8 +103,9 @@ class Gemm {
   bool rhs_native_;
   bool result_native_;
   bool short_;  // all elements fit in 16 bits
-  // Computes the product instead, if not null.
+  // Either computes the product instead, if not null.
   std::shared_ptr<const gemm::FourierProduct<T>> fourier_;
+  std::shared_ptr<const gemm::BoxedProduct<T>> boxes_;
   LoadRun<T> load_lhs_;
   LoadRun<T> load_rhs_;
   StoreRun<T> store_;

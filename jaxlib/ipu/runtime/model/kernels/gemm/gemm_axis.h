@@ -37,6 +37,8 @@ class Axis {
 
   // Whether all indices form a single run.
   bool even() const { return starts_.empty(); }
+  // Whether these are next to each other in memory.
+  bool dense() const { return even() && stride_ == 1; }
   // Elements between consecutive indices of a run.
   int64_t stride() const { return stride_; }
   // The number of indices in a run.

@@ -12,7 +12,7 @@ namespace ipu::model::IPU_SIMD_NS {
 namespace gemm {
 
 struct Buffers {
-  Scratch rows, columns, vector, result, partial;
+  Scratch rows, columns, vector, result, partial, box;
 };
 
 inline Buffers& ThreadBuffers() {
@@ -20,7 +20,7 @@ inline Buffers& ThreadBuffers() {
   return buffers;
 }
 
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace gemm
 

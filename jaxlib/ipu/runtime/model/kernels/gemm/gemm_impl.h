@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_batched.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_blocks.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_boxes.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_dots.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_fourier.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_small.h"
@@ -50,11 +53,11 @@ Gemm<T>::Gemm(const Product& product, DType native)
   load_lhs_ = LoadRunOf<T>(p_.lhs.dtype);
   load_rhs_ = LoadRunOf<T>(p_.rhs.dtype);
   store_ = StoreRunOf<T>(p_.result.dtype);
+  if (IsSmall(small_)) return;
   if constexpr (std::is_floating_point_v<T>) {
-    if (!IsSmall(small_)) {
-      fourier_ = gemm::FourierProduct<T>::Make(product, native);
-    }
+    fourier_ = gemm::FourierProduct<T>::Make(product, native);
   }
+  if (!fourier_) boxes_ = gemm::BoxedProduct<T>::Make(product, native);
 }
 
 template <typename T>
@@ -63,8 +66,11 @@ void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
   if constexpr (std::is_floating_point_v<T>) {
     if (fourier_) return fourier_->Run(lhs, result, threads);
   }
+  if (boxes_) return boxes_->Run(lhs, rhs, result, threads);
   if (p_.exchanged) std::swap(lhs, rhs);
   if (IsSmall(small_)) return RunSmall(lhs, rhs, result, threads);
+  if (IsAlongBatch()) return RunAlongBatch(lhs, rhs, result, threads);
+  if (IsBatchOfDots()) return RunBatchOfDots(lhs, rhs, result, threads);
   const Grid grid = Split(threads.threads());
   const int64_t parts = p_.batch * grid.m * grid.n;
   const double work = static_cast<double>(p_.m) * p_.n * p_.k * p_.batch;
@@ -198,6 +204,8 @@ void Gemm<T>::Sum(const char* lhs, const char* rhs, Range m, Range n, Range k,
         SumVector(lhs, rhs, m.begin + first + i, n, k, c + i * step, add);
       }
     });
+  } else if (IsDots(m, n, k)) {
+    SumDots(lhs, rhs, m, n, k, to, add);
   } else {
     SumBlocks(lhs, rhs, m, n, k, to, add);
   }

@@ -193,16 +193,22 @@ void Gemm<T>::StoreSide(const Small& of, const T* from, Range side,
   for (int64_t i = 0; i < of.rows; ++i) {
     for (int64_t j = 0; j < of.columns; ++j) {
       const int64_t at = to.row.At(i) + to.column.At(j);
-      const T* const elements = from + of.At(i, j);
-      to.batch.ForRuns(side, [&](int64_t start, int64_t done, int64_t count) {
-        char* const place = result + (at + start) * to.item_size;
-        if (!small_.adds) return store_(elements + done, count, place, step);
-        T* const sums = reinterpret_cast<T*>(place);
-        for (int64_t s = 0; s < count; ++s)
-          sums[s * step] += elements[done + s];
-      });
+      StoreBatch(small_, from + of.At(i, j), side, at, result);
     }
   }
+}
+
+template <typename T>
+void Gemm<T>::StoreBatch(const NormalProduct& p, const T* from, Range side,
+                         int64_t at, char* result) const {
+  const Matrix& to = p.result;
+  const int64_t step = to.batch.stride();
+  to.batch.ForRuns(side, [&](int64_t start, int64_t done, int64_t count) {
+    char* const place = result + (at + start) * to.item_size;
+    if (!p.adds) return store_(from + done, count, place, step);
+    T* const sums = reinterpret_cast<T*>(place);
+    for (int64_t s = 0; s < count; ++s) sums[s * step] += from[done + s];
+  });
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -11,6 +11,15 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemv.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+namespace gemm {
+
+// Dot products of at most so many terms are added up over the lanes of as many
+// of them together. Measured, of 1000 rows with AVX-512: of 16, 50, 128, 256
+// and 512 terms they took 0.71, 0.56, 0.96, 1.02 and 1.08 of the time of four
+// together.
+inline constexpr int64_t kFewDotTerms = 200;
+
+}  // namespace gemm
 
 template <typename T>
 void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t row,
@@ -36,6 +45,13 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t row,
     x = dense;
   }
   constexpr int64_t kBlock = 2048, kGroup = 4;
+  if (rhs_native_ && b.row == 1 && n > 1 && n <= 4 * kLanes<T>) {
+    const auto sum = n <= kLanes<T>       ? ScaledNarrowRows<T, 1>
+                     : n <= 2 * kLanes<T> ? ScaledNarrowRows<T, 2>
+                     : n <= 3 * kLanes<T> ? ScaledNarrowRows<T, 3>
+                                          : ScaledNarrowRows<T, 4>;
+    return sum(x, reinterpret_cast<const T*>(rhs), b.column, k, n, to, add);
+  }
   if ((b.row == 1 && n > 1) || (b.column != 1 && n >= kLanes<T>)) {
     // Sum rows of the matrix, each scaled by one element of the vector.
     for (int64_t j = 0; j < n; j += kBlock) {
@@ -71,7 +87,14 @@ void Gemm<T>::SumVector(const char* lhs, const char* rhs, int64_t row,
   const int64_t terms = direct ? k : kBlock;
   for (int64_t i = 0; i < k; i += terms) {
     const int64_t size = std::min(terms, k - i);
-    for (int64_t j = 0; j < n; j += kGroup) {
+    int64_t j = 0;
+    if (direct && k <= gemm::kFewDotTerms) {
+      const T* const columns = reinterpret_cast<const T*>(rhs);
+      for (; j + kLanes<T> <= n; j += kLanes<T>) {
+        AddDotsOfEach<T, true>(x, 0, columns + j * b.row, b.row, k, to + j);
+      }
+    }
+    for (; j < n; j += kGroup) {
       const int64_t group = std::min(kGroup, n - j);
       const char* from = rhs + (j * b.row + i * b.column) * b.item_size;
       const T* columns = reinterpret_cast<const T*>(from);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "jaxlib/ipu/runtime/model/kernels/reduce/fold_monoid.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/masked.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -33,6 +34,75 @@ void ScaledRows(const T* x, const T* rows, int64_t row_step, int64_t n, T* to) {
     sum = MultiplyAdd<T>(factors[r], mask.Load(rows + r * row_step + j), sum);
   }
   mask.Store(to + j, sum);
+}
+
+// to[j] = sum over i < k of x[i] * rows[i * row_step + j], or with `add`
+// to[j] += that sum, for n columns that take kVectors vectors: sums stay in
+// registers.
+template <typename T, int kVectors>
+void ScaledNarrowRows(const T* x, const T* rows, int64_t row_step, int64_t k,
+                      int64_t n, T* to, bool add) {
+  // Independent sums hide the latency of multiply-adds.
+  constexpr int kSums = kVectors <= 2 ? 8 / kVectors : 2;
+  constexpr int kLast = kVectors - 1;
+  const Mask<T> mask(n - kLast * kLanes<T>);
+  Vector<T> sums[kSums][kVectors] = {};
+  const auto add_row = [&](int64_t i, Vector<T>* sum) {
+    const Vector<T> factor = Broadcast(x[i]);
+    const T* const row = rows + i * row_step;
+    for (int v = 0; v < kLast; ++v) {
+      sum[v] =
+          MultiplyAdd<T>(factor, Load<Vector<T>>(row + v * kLanes<T>), sum[v]);
+    }
+    sum[kLast] =
+        MultiplyAdd<T>(factor, mask.Load(row + kLast * kLanes<T>), sum[kLast]);
+  };
+  int64_t i = 0;
+  for (; i + kSums <= k; i += kSums) {
+#pragma GCC unroll 8
+    for (int s = 0; s < kSums; ++s) add_row(i + s, sums[s]);
+  }
+  for (; i < k; ++i) add_row(i, sums[0]);
+  for (int v = 0; v < kVectors; ++v) {
+    for (int width = kSums / 2; width > 0; width /= 2) {
+      for (int s = 0; s < width; ++s) sums[s][v] += sums[s + width][v];
+    }
+    T* const place = to + v * kLanes<T>;
+    if (v < kLast) {
+      if (add) sums[0][v] += Load<Vector<T>>(place);
+      Store(place, sums[0][v]);
+    } else {
+      if (add) sums[0][v] += mask.Load(place);
+      mask.Store(place, sums[0][v]);
+    }
+  }
+}
+
+// to[r] += dot product of row r and x, or with kSame = false row r of x, all of
+// k elements, for as many rows as a vector has lanes: their sums are added up
+// over the lanes together.
+template <typename T, bool kSame>
+void AddDotsOfEach(const T* x, int64_t x_step, const T* rows, int64_t row_step,
+                   int64_t k, T* to) {
+  constexpr int kRows = kLanes<T>;
+  Vector<T> sums[kRows] = {};
+  const auto add = [&](const auto& load, int64_t i) {
+    Vector<T> factor = load(x + i);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      if (!kSame && r > 0) factor = load(x + r * x_step + i);
+      sums[r] = MultiplyAdd<T>(factor, load(rows + r * row_step + i), sums[r]);
+    }
+  };
+  int64_t i = 0;
+  for (; i + kLanes<T> <= k; i += kLanes<T>) {
+    add([](const T* p) { return Load<Vector<T>>(p); }, i);
+  }
+  if (i < k) {
+    const Mask<T> mask(k - i);
+    add([&mask](const T* p) { return mask.Load(p); }, i);
+  }
+  Store(to, Load<Vector<T>>(to) + MonoidFold<T, Sum>::FoldLanesOfEach(sums));
 }
 
 // to[r] += dot product of x and row r, both of k elements.
