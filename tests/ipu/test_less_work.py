@@ -27,6 +27,14 @@ def count(inner: Graph, name: str, regions: bool = True) -> int:
   return found
 
 
+def test_planes_of_a_complex_result_are_one_map(check):
+  z = util.sample(np.float32, (2, 2000))
+  z = (z[0] + 1j * z[1]).astype(np.complex64)
+  for f in (jnp.negative, lambda z: z + z):
+    assert sum(n.op == "ipu.map" for n in graph(f, z).nodes) == 1
+    check(f, z, rtol=0)
+
+
 XS, W = util.sample(np.float32, (6, 4, 3)), util.sample(np.float32, (3, 5))
 
 

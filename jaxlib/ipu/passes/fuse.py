@@ -2,8 +2,10 @@
 
 Each node gets a depth that increases along any path that leaves a group and
 comes back. Nodes of equal shape and depth can then be merged in any combination
-without making a cycle; those that share an edge or an operand are. A group
-becomes one `ipu.map` node.
+without making a cycle; those that share an edge or an operand are, and those
+that make the few parts of a concatenation, such as the planes of a complex
+result: a map of all parts writes them to their places. A group becomes one
+`ipu.map` node.
 """
 
 from __future__ import annotations
@@ -189,12 +191,29 @@ class _Fuser:
             continue
           other = seen.setdefault(id(value), id(n))
           leader[find(id(n))] = find(other)
+        if (whole := self._part_of(n)) is not None:
+          other = seen.setdefault(id(whole), id(n))
+          leader[find(id(n))] = find(other)
       merged: dict[int, list[Node]] = defaultdict(list)
       for n in members:
         merged[find(id(n))].append(n)
       for group in merged.values():
         groups += _chunks(group)
     return groups
+
+  def _part_of(self, node: Node) -> Node | None:
+    """The concatenation of few values of which a node makes one, its only
+    user but for views; None if there is none."""
+    while True:
+      (value, *others) = node.results
+      users = self.users[id(value)]
+      if others or len(users) != 1 or id(value) in self.escapes:
+        return None
+      (node,) = users
+      if node.op == "stablehlo.concatenate":
+        return node if len(node.inputs) <= _FEW else None
+      if node.op != "stablehlo.reshape":
+        return None
 
   def _merge(self, group: list[Node], replaced: dict[Value, Value]) -> Node:
     inside = {id(n) for n in group}

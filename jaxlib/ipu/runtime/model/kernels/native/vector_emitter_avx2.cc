@@ -166,10 +166,10 @@ void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
 // The ones that are left of the complement once all bits below a one are ones.
 void VectorEmitter::CountLeadingZeros(uint32_t w, int d, int a) {
   const int ones = NewRegister(), other = NewRegister();
-  Copy(ones, a);
   for (int by = 1; by < static_cast<int>(8 * w); by *= 2) {
-    Shift(x86::kLogicalRight, w, other, ones, by);
-    Op(x86::kOr, w, ones, ones, other);
+    const int from = by == 1 ? a : ones;
+    Shift(x86::kLogicalRight, w, other, from, by);
+    Op(x86::kOr, w, ones, from, other);
   }
   Free(other);
   Not(w, ones, ones);

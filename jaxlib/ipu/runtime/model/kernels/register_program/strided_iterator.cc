@@ -13,16 +13,20 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Gathers as many of `n` elements with a stride of 2 to 4 as fill vectors.
-// Returns their number.
-template <typename T>
-int64_t GatherSpaced(const T* data, int64_t stride, int64_t n, T* block) {
+// Gathers as many of `n` elements with a stride of kFew as fill vectors.
+// Returns their number. A block further on is fetched meanwhile, as nothing is
+// read while a block is computed.
+template <int kFew, typename T>
+int64_t GatherSpaced(const T* data, int64_t n, T* block) {
+  constexpr int64_t kAhead = 8192;
   int64_t i = 0;
-  WithFew(stride, [&](auto few) {
-    for (; i + kLanes<T> <= n; i += kLanes<T>) {
-      Store(block + i, LoadStrided<few>(data + i * few));
+  for (; i + kLanes<T> <= n; i += kLanes<T>, data += kLanes<T> * kFew) {
+    const char* const later = reinterpret_cast<const char*>(data) + kAhead;
+    for (int at = 0; at < kFew * kVectorBytes; at += 64) {
+      __builtin_prefetch(later + at);
     }
-  });
+    Store(block + i, LoadStrided<kFew>(data));
+  }
   return i;
 }
 
@@ -46,7 +50,7 @@ inline void MoveRun(T* data, int64_t stride, int64_t n, T* block) {
   } else {
     int64_t i = 0;
     if constexpr (sizeof(T) >= 4) {
-      if (stride > 1) i = GatherSpaced(data, stride, n, block);
+      WithFew(stride, [&](auto few) { i = GatherSpaced<few>(data, n, block); });
     }
     for (; i < n; ++i) block[i] = data[i * stride];
   }
