@@ -49,6 +49,27 @@ def hermitian(n: int):
   return make
 
 
+def numbers(*shape: int):
+  """Complex ones."""
+
+  def make():
+    x, y = (values(*shape)()[0] for _ in range(2))
+    return [x + 1j * y[::-1]]
+
+  return make
+
+
+def systems(count: int, n: int):
+  """Well-conditioned complex ones."""
+
+  def make():
+    (a,) = numbers(count, n, n)()
+    (b,) = numbers(count, n, 1)()
+    return [a + n * np.eye(n, dtype=np.complex64), b]
+
+  return make
+
+
 def triangular_solve(a, b):
   return lax.linalg.triangular_solve(
     a, b, left_side=True, lower=True, transpose_a=False
@@ -102,4 +123,10 @@ WORKLOADS = [
   fourier("convolution of 8 rows of 16384",
           lambda x: jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(x[::-1])),
           8, 16384),
+  jitted("fft", "complex, 1024 rows of 128", jnp.fft.fft, numbers(1024, 128),
+         tolerance=1e-3),
+  jitted("fft", "complex, columns of 64x1024",
+         lambda x: jnp.fft.fft(x, axis=0), numbers(64, 1024), tolerance=1e-3),
+  jitted("linear algebra", "solve, 1000 of complex64 4x4", jnp.linalg.solve,
+         systems(1000, 4), tolerance=1e-3),
 ]  # fmt: skip

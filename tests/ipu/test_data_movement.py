@@ -53,6 +53,16 @@ def test_transpose(check, x, data):
   check(lambda x: lax.transpose(x, axes), x, exact=True)
 
 
+@pytest.mark.parametrize("group", (2, 3, 4, 7))
+@pytest.mark.parametrize("dtype", (np.int8, np.float16, np.float32))
+def test_transposes_of_short_groups(check, group, dtype):
+  for n, m in ((1, 9), (3, 33), (16, 16), (17, 130), (130, 8)):
+    x = util.sample(dtype, (n, m, group), special=True)
+    f = lambda x: [x.transpose(p) for p in ((1, 0, 2), (2, 1, 0), (1, 2, 0))]
+    check(f, x, exact=True)
+    check(lambda x: x.transpose(1, 2, 0), f(x)[1], exact=True)
+
+
 @given(arrays(), st.data())
 def test_reshape_of_a_transpose(check, x, data):
   """A reshape that no view can express requires a copy."""

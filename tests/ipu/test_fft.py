@@ -61,6 +61,24 @@ def test_long_transforms(check_norm, n):
   check_norm(lambda x, r: [jnp.fft.fft(x), jnp.fft.rfft(r)], sample(n), real(n))
 
 
+@pytest.mark.parametrize("n", (128, 200, 1000, 1 << 14))
+def test_transforms_of_transforms(check_norm, n):
+  """Results that take the memory of what steps before them have read."""
+
+  def f(x, r):
+    spectra = jnp.fft.rfft(r) * jnp.fft.rfft(r[::-1])
+    again = jax.lax.fori_loop(
+      0, 3, lambda i, y: jnp.fft.fft(y * 2) / n**0.5 + i, x
+    )
+    return [
+      jnp.fft.irfft(spectra, n=n), jnp.fft.ifft(jnp.fft.fft(x) * 2), again,
+      jnp.fft.fft(jnp.fft.fft(x.T, axis=0).T), jnp.abs(jnp.fft.fft(r)),
+    ]  # fmt: skip
+
+  for rows in (1, 7, 20):
+    check_norm(f, sample(rows, n), real(rows, n), tol=2e-6)
+
+
 def test_several_dimensions(check_norm):
   def f(x, r):
     return [

@@ -77,6 +77,8 @@ class DotKernel final : public Kernel {
     if (!tiny_) sums_ = FewSums(product, native);
   }
 
+  bool ReadsNoMatrix() const { return !tiny_ && gemm_.ReadsNoMatrix(); }
+
   void Run(const Memory& memory, ThreadPool& threads) const override {
     if (tiny_) return RunTiny(memory.bases);
     gemm_.Run(lhs_.Data(memory), rhs_.Data(memory), result_.Data(memory),
@@ -183,6 +185,13 @@ Status CheckFourier(const program::Fourier& f) {
       ".");
 }
 
+// Whether the right operand is an element that stands for the whole matrix, as
+// in joined transforms (model/joined_transforms.h).
+bool LacksMatrix(const Product& product) {
+  return product.fourier && IsBroadcast(product.n, &ProductLoop::rhs) &&
+         IsBroadcast(product.k, &ProductLoop::rhs);
+}
+
 template <typename T>
 KernelOr MakeDotOf(const ComputeSet& set, const Product& product,
                    DType native) {
@@ -196,7 +205,13 @@ KernelOr MakeDotOf(const ComputeSet& set, const Product& product,
         std::to_string(Number(product.result.dtype)) +
         " with its accumulator type: convert the operands first.");
   }
-  return KernelOr(std::make_unique<DotKernel<T>>(set, product, native));
+  auto kernel = std::make_unique<DotKernel<T>>(set, product, native);
+  if (LacksMatrix(product) && !kernel->ReadsNoMatrix()) {
+    return Unimplemented("Dot has no fast Fourier transform of length " +
+                         std::to_string(product.fourier->length) +
+                         " for these operands, and no matrix.");
+  }
+  return KernelOr(std::move(kernel));
 }
 
 }  // namespace

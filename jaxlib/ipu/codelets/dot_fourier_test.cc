@@ -133,7 +133,7 @@ void CheckAll(const Transform& t, std::mt19937& random) {
 
 TEST(DotFourierTest, AllRadices) {
   std::mt19937 random(1);
-  for (int64_t n : {8, 9, 11, 16, 22, 25, 32, 40, 49, 61, 64, 113}) {
+  for (int64_t n : {8, 9, 11, 16, 22, 25, 32, 40, 49, 61, 64, 113, 128}) {
     for (int sign : {-1, 1}) {
       CheckAll<float>({n, 2, n, 2, n, sign, 1}, random);
       CheckAll<double>({n, 2, n, 2, n, sign, 1}, random);
@@ -143,7 +143,7 @@ TEST(DotFourierTest, AllRadices) {
 
 TEST(DotFourierTest, RealNumbers) {
   std::mt19937 random(2);
-  for (int64_t n : {8, 15, 20, 50, 64}) {
+  for (int64_t n : {8, 15, 20, 50, 64, 120}) {
     for (int sign : {-1, 1}) {
       CheckAll<float>({n, 1, n, 2, n, sign, 0.5}, random);
       CheckAll<double>({n, 1, n, 2, n / 2 + 1, sign, 1}, random);
@@ -251,7 +251,7 @@ TEST(DotFourierTest, OtherMatricesAreMultiplied) {
   check([](Product<float>& p) { p.fourier().kept = 24; });
   check([](Product<float>& p) { p.fourier().out_planes = 1; });
   // Of 25 terms and 50, but of a length that is too large, or prime.
-  check([](Product<float>& p) { p.fourier().length = 1000; });
+  check([](Product<float>& p) { p.fourier().length = 2000; });
   check([](Product<float>& p) { p.fourier().length = 131; });
   check([](Product<float>& p) { p.fourier().length = ~0u; });
 }

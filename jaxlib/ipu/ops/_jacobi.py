@@ -35,16 +35,22 @@ def rotation(
 ) -> tuple[Value, Value]:
   """The sine of the angle that makes [[p, between], [between, q]] diagonal, and
   the tangent of half the angle."""
+  t = tangent(e, p, q, between)
+  root = e.sqrt(e.add(e.multiply(t, t), 1))
+  # With c = 1 / root: s / (1 + c) is t / (1 + root).
+  return e.divide(t, root), e.divide(t, e.add(root, 1))
+
+
+def tangent(e: Emitter, p: Value, q: Value, between: Value) -> Value:
+  """The tangent of that angle, which is at most 1: the diagonal elements become
+  p - t * between and q + t * between."""
   none = e.compare(between, 0, "EQ")
   twice = e.select(none, 1, e.multiply(between, 2))
   zeta = e.divide(e.subtract(q, p), twice)
   root = e.sqrt(e.add(e.multiply(zeta, zeta), 1))
   t = e.divide(1, e.add(e.abs(zeta), root))
   t = e.select(e.compare(zeta, 0, "LT"), e.negate(t), t)
-  t = e.select(none, 0, t)
-  root = e.sqrt(e.add(e.multiply(t, t), 1))
-  # With c = 1 / root: s / (1 + c) is t / (1 + root).
-  return e.divide(t, root), e.divide(t, e.add(root, 1))
+  return e.select(none, 0, t)
 
 
 def rotate(

@@ -8,6 +8,7 @@ efficient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -25,6 +26,17 @@ _ONE_BLOCK = 64
 _MOST_BLOCKS = 16
 _LEAST_BLOCK = 32
 
+# Matrices for each tile from which on `element_wise` takes fewer cycles, and
+# rows and columns up to which it does for any number of complex matrices, which
+# otherwise take loops, or real forms of twice the size. Measured, of 1, 20,
+# 1000, 3000, 6000 and 10000 matrices of 2, 4, 6 and 8 rows: triangular solves
+# take 0.02 to 0.95 times the cycles, LU factors of up to 4 rows 0.16 to 0.86,
+# those of more rows up to 2.5, and those of few complex128 matrices of 4 rows
+# 1.6.
+_WORTH_ELEMENT_WISE = 2
+_FEW_COMPLEX_ROWS = {DType.C64: 4, DType.C128: 2}
+# Rows up to which systems are solved element-wise; measured, as above.
+_MOST_SUBSTITUTED = 8
 
 # Element types for computation; others are converted to f32.
 COMPUTED = frozenset({DType.F32, DType.F64}) | COMPLEX
@@ -220,13 +232,19 @@ def scaled(
   rank = len(batch)
   if largest is None:
     largest = e.reduce(e.abs(matrix), 0, (rank, rank + 1), "maximum")
-  bits = 11 if largest.dtype is DType.F64 else 8
-  # At least the smallest normal number, whose reciprocal is finite.
-  least = float(np.finfo(NUMPY[largest.dtype]).tiny)
-  power = e.maximum(e.reduce_precision(largest, bits, 0), least)
-  power = e.select(e.is_finite(power), power, 1)
+  power = power_below(e, largest)
   power = e.reshape(power, (*batch, 1, 1))
   return scale(e, matrix, broadcast(e, e.divide(1, power), matrix.shape)), power
+
+
+def power_below(e: Emitter, size: Value) -> Value:
+  """The largest powers of two up to these sizes; 1 for those that are not
+  finite."""
+  bits = 11 if size.dtype is DType.F64 else 8
+  # At least the smallest normal number, whose reciprocal is finite.
+  least = float(np.finfo(NUMPY[size.dtype]).tiny)
+  power = e.maximum(e.reduce_precision(size, bits, 0), least)
+  return e.select(e.is_finite(power), power, 1)
 
 
 def diagonal(e: Emitter, matrix: Value, offset: int, count: int) -> Value:
@@ -360,6 +378,46 @@ def _doubled_inverse(e: Emitter, lower: Value, unit: bool) -> Value:
   return inverse
 
 
+def element_wise(e: Emitter, matrix: Value, most: int) -> bool:
+  """Whether matrices are so small that each element is worth an array over the
+  batch: an algorithm then is one element-wise function, without exchanges
+  between its steps.
+
+  Args:
+    e: knows the machine.
+    matrix: [..., m, n].
+    most: the most rows and columns for which the algorithm is short enough.
+  """
+  *batch, m, n = matrix.shape
+  if 0 in batch or not 1 < min(m, n) <= max(m, n) <= most:
+    return False
+  if max(m, n) <= _FEW_COMPLEX_ROWS.get(matrix.dtype, 0):
+    return True
+  return math.prod(batch) >= _WORTH_ELEMENT_WISE * e.machine.num_tiles
+
+
+def _substituted(e: Emitter, lower: Value, rhs: Value, unit: bool) -> Value:
+  """Like `solve_lower`, row by row: element-wise over the batch."""
+  *batch, n, m = rhs.shape
+  rank = len(batch)
+  if not unit:
+    one = e.constant(1, lower.dtype, ())
+    inverse = e.divide(one, diagonal(e, lower, 0, n))
+  found: list[Value] = []
+  for i in range(n):
+    x = part(e, rhs, (i, i + 1), (0, m))
+    for j, known in enumerate(found):
+      factor = part(e, lower, (i, i + 1), (j, j + 1))
+      product = e.multiply(broadcast(e, factor, x.shape), known)
+      x = e.subtract(x, product)
+    if not unit:
+      own = e.slice_in_dim(inverse, i, i + 1, rank)
+      own = broadcast(e, e.reshape(own, (*batch, 1, 1)), x.shape)
+      x = e.multiply(x, own)
+    found.append(x)
+  return e.concatenate(found, rank)
+
+
 def solve_lower(
   e: Emitter, lower: Value, rhs: Value, unit: bool = False
 ) -> Value:
@@ -367,6 +425,8 @@ def solve_lower(
   n, m = rhs.shape[-2:]
   b = block_size(n)
   count = -(-n // b)
+  if element_wise(e, lower, _MOST_SUBSTITUTED):
+    return _substituted(e, lower, rhs, unit)
   if count <= 1:
     return e.matmul(lower_inverse(e, lower, unit), rhs)
   extra = count * b - n

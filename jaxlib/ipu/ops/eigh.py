@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.ipu.dtypes import DType
+from jaxlib.ipu.dtypes import COMPLEX, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import Operation, define
@@ -27,7 +27,9 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
   dtype = matrix.dtype
   wide = dtype if dtype in _matrices.COMPUTED else DType.F32
   a = e.convert(matrix, wide)
-  if node.attributes or matrix.shape[-1] < 2 or 0 in matrix.shape:
+  if matrix.shape[-1] == 2 and 0 not in matrix.shape:
+    found = _of_two(e, a)
+  elif node.attributes or matrix.shape[-1] < 2 or 0 in matrix.shape:
     found = factorise(e, a)
   else:
     found = a, bisection.eigenvalues(e, a)
@@ -48,6 +50,44 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value]:
     vectors, values = _rotated(e, a, unit, rare=False)
   scale = broadcast(e, e.reshape(scale, (*batch, 1)), values.shape)
   return vectors, e.multiply(values, scale)
+
+
+def _of_two(e: Emitter, matrix: Value) -> tuple[Value, Value]:
+  """Like `factorise`, of [..., 2, 2]: one rotation, element-wise over the
+  batch."""
+  *batch, _, _ = matrix.shape
+  rank = len(batch)
+  a, b, d = (
+    part(e, matrix, (i, i + 1), (j, j + 1)) for i, j in ((0, 0), (0, 1), (1, 1))
+  )
+  p, q = e.real(a), e.real(d)
+  phase = None
+  if matrix.dtype in COMPLEX:  # multiply by a phase to make the element real
+    phase = _matrices.conjugate(e, _matrices.phase(e, b))
+    b = e.abs(b)
+  size = e.maximum(e.maximum(e.abs(p), e.abs(q)), e.abs(b))
+  scale = _matrices.power_below(e, size)
+  p, q, b = (e.divide(v, scale) for v in (p, q, b))
+  t = _jacobi.tangent(e, p, q, b)
+  # A NaN beside a zero reaches all results, too.
+  t = e.add(t, e.multiply(e.subtract(q, p), 0))
+  first = e.multiply(e.subtract(p, e.multiply(t, b)), scale)
+  second = e.multiply(e.add(q, e.multiply(t, b)), scale)
+  c = e.divide(1, e.sqrt(e.add(e.multiply(t, t), 1)))
+  s = e.multiply(t, c)
+  swap = e.compare(second, first, "LT")
+  values = [e.minimum(first, second), e.maximum(first, second)]
+  # The vectors are (c, -s) and (s, c).
+  top = [e.select(swap, s, c), e.select(swap, c, s)]
+  bottom = [e.select(swap, c, e.negate(s)), e.select(swap, e.negate(s), c)]
+  if phase is not None:
+    top = [e.convert(v, matrix.dtype) for v in top]
+    bottom = [_matrices.scale(e, phase, v) for v in bottom]
+  rows = [e.concatenate(row, rank + 1) for row in (top, bottom)]
+  return (
+    e.concatenate(rows, rank),
+    e.reshape(e.concatenate(values, rank), (*batch, 2)),
+  )
 
 
 def _of_graded(

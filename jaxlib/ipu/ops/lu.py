@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from jaxlib.ipu.dtypes import DType
 from jaxlib.ipu.ir.attributes import Indexing
 from jaxlib.ipu.ir.emitter import Emitter
@@ -16,6 +18,9 @@ from jaxlib.ipu.ops.factorise import factors, panel_width
 from jaxlib.ipu.program.schema import FactorKind
 
 I32 = DType.I32
+# Rows and columns up to which all steps are element-wise; measured, see
+# `_matrices.element_wise`.
+_MOST_UNROLLED = 4
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
@@ -29,6 +34,8 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
 def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
   """The factors [..., m, n]; the row that each step swapped with its own
   [..., min(m, n)]; the rows of the matrix in their final order [..., m]."""
+  if _matrices.element_wise(e, matrix, _MOST_UNROLLED):
+    return _unrolled(e, matrix)
   *batch, m, n = matrix.shape
   rank = len(batch)
   k = min(m, n)
@@ -61,6 +68,54 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
         a = put(e, a, rest, end, end)
   none = e.constant(0, I32, (*batch, 0))
   return a, e.concatenate([none, *pivots], rank), e.reshape(order, (*batch, m))
+
+
+def _unrolled(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+  """Like `factorise`, element-wise over the batch."""
+  *batch, m, n = matrix.shape
+  rank, one = len(batch), (*batch, 1, 1)
+  a = [
+    [part(e, matrix, (i, i + 1), (j, j + 1)) for j in range(n)]
+    for i in range(m)
+  ]
+  order = [e.constant(i, I32, one) for i in range(m)]
+  pivots = []
+  for j in range(min(m, n)):
+    below = range(j + 1, m)
+    sizes = [e.abs(a[i][j]) for i in range(j, m)]
+    most = functools.reduce(e.maximum, sizes)
+    # The first row that has it; this one if all are NaN.
+    pivot = order[j] if j == 0 else e.constant(j, I32, one)
+    for i in (*reversed(below), j):
+      found = e.compare(sizes[i - j], most, "EQ")
+      pivot = e.select(found, e.constant(i, I32, one), pivot)
+    pivots.append(pivot)
+    swapped = {i: e.compare(pivot, i, "EQ") for i in below}
+
+    def swap(column: list[Value], j: int, swapped: dict[int, Value]) -> None:
+      mine = column[j]
+      for i, here in swapped.items():
+        column[j] = e.select(here, column[i], column[j])
+        column[i] = e.select(here, mine, column[i])
+
+    for c in range(n):
+      column = [row[c] for row in a]
+      swap(column, j, swapped)
+      for row, x in zip(a, column, strict=True):
+        row[c] = x
+    swap(order, j, swapped)
+    head = a[j][j]
+    head = e.select(e.compare(head, 0, "EQ"), 1, head)
+    for i in below:
+      x = a[i][j] = e.divide(a[i][j], head)
+      for c in range(j + 1, n):
+        a[i][c] = e.subtract(a[i][c], e.multiply(x, a[j][c]))
+  rows = [e.concatenate(row, rank + 1) for row in a]
+  return (
+    e.concatenate(rows, rank),
+    e.reshape(e.concatenate(pivots, rank), (*batch, len(pivots))),
+    e.reshape(e.concatenate(order, rank), (*batch, m)),
+  )
 
 
 def _panel(e: Emitter, panel: Value) -> tuple[Value, Value, Value]:

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "jaxlib/ipu/runtime/model/bands.h"
+#include "jaxlib/ipu/runtime/model/joined_transforms.h"
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
 #include "jaxlib/ipu/runtime/model/redirects.h"
@@ -136,7 +138,11 @@ class Loader {
   // Adds the kernels of the compute sets that are waiting, several of them as
   // one kernel where they run in bands.
   Status AddComputeSets(Block& block) {
-    const std::vector<ComputeSet> sets = std::exchange(waiting_, {});
+    JoinSite site{storage_, executable_->constants, factories_,
+                  scratch_offset_};
+    const std::vector<ComputeSet> sets =
+        JoinTransforms(std::exchange(waiting_, {}), site, roots_, joined_);
+    scratch_bytes_ = std::max(scratch_bytes_, site.used);
     const auto add = [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         const program::Execute& s = sets[i].step;
@@ -545,7 +551,8 @@ class Loader {
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies
   const RootAccesses accesses_;
-  const std::vector<ArenaRoot> roots_;  // see FindBands
+  std::vector<ArenaRoot> roots_;  // see FindBands
+  std::deque<program::Execute> joined_;
   const Redirects redirects_;
   std::unique_ptr<Executable> executable_;
 };

@@ -133,8 +133,29 @@ TEST(Copy, Pairs) {
   }
 }
 
+// Transposes of rows and columns in groups.
+TEST(Copy, Groups) {
+  for (uint32_t item : {1, 2, 4, 8}) {
+    for (int64_t group : {2, 3, 4, 7, 15}) {
+      for (int64_t n : {1, 2, 5, 15, 16, 17, 33, 100, 130}) {
+        Check(Plan(item, {n, 9, group}, {1, n, 9 * n + 2},
+                   {9 * group, group, 1}));
+        Check(Plan(item, {n, 9, group}, {9 * group, group, 1},
+                   {1, n, 9 * n + 2}));
+        // Both, of 3 in the source's rows.
+        Check(Plan(item, {n, 3, 11, group}, {3, 1, 3 * n, 33 * n},
+                   {33 * group, 11 * group, group, 1}));
+        Check(Plan(item, {n, 3, 11, group}, {3, 1, 3 * n, 33 * n},
+                   {11 * group, 11 * n * group, group, 1}));
+      }
+    }
+  }
+}
+
 TEST(Copy, LargeOnesOnSeveralThreads) {
   for (uint32_t item : {1, 2, 4, 8}) {
+    Check(Plan(item, {300, 700, 2}, {1, 300, 210000}, {1400, 2, 1}));
+    Check(Plan(item, {300, 700, 2}, {1400, 2, 1}, {1, 300, 210000}));
     Check(Plan(item, {300000}, {1}, {1}));
     Check(Plan(item, {300000}, {-1}, {1}));
     Check(Plan(item, {300000}, {1}, {-1}));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/copy/row_copy.h"
 #include "jaxlib/ipu/runtime/model/kernels/copy/transpose.h"
@@ -164,6 +165,7 @@ StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
   } else if (inner.destination == block_ && along_source != dims.end() - 1) {
     kind_ = Kind::kTranspose;
     std::rotate(along_source, along_source + 1, dims.end() - 1);
+    FindGroups();
   } else {
     kind_ = Kind::kStrided;
   }
@@ -175,6 +177,35 @@ StridedCopy::StridedCopy(int64_t item_size, const std::vector<int64_t>& shape,
     std::swap(outer, dims.back());
   }
   ShareBetweenThreads();
+}
+
+void StridedCopy::FindGroups() {
+  // Items; guesses: lanes of 4 bytes, and the least tile.
+  constexpr int64_t kShort = 16, kWorthGroups = 4;
+  if (block_ > 8) return;
+  std::vector<Dim> dims = nest_.dims;
+  const auto take = [&](int64_t Dim::* side, const Dim& group) {
+    Dim groups = {1, 0, 0};
+    if (group.extent >= kShort) return groups;
+    const auto found = std::find_if(
+        dims.begin(), dims.end() - 2,
+        [&](const Dim& d) { return d.*side == group.extent * block_; });
+    if (found == dims.end() - 2) return groups;
+    groups = *found;
+    dims.erase(found);
+    return groups;
+  };
+  const Dim inner = dims.back(), outer = dims[dims.size() - 2];
+  const Dim columns = take(&Dim::destination, inner);
+  const Dim rows = take(&Dim::source, outer);
+  if (dims.size() == nest_.dims.size() ||
+      columns.extent * inner.extent < kWorthGroups ||
+      rows.extent * outer.extent < kWorthGroups) {
+    return;
+  }
+  kind_ = Kind::kGroups;
+  dims.insert(dims.end() - 2, {rows, columns});
+  nest_.dims = std::move(dims);
 }
 
 // Threads share the outermost dimension with enough iterations for all of them,
@@ -190,7 +221,7 @@ void StridedCopy::ShareBetweenThreads() {
   }
   const int64_t slice = bytes_ / dims[split_dim_].extent;
   split_grain_ = (kGrainBytes + slice - 1) / slice;
-  if (split_dim_ + 2 >= dims.size()) {
+  if (split_dim_ + plane_dims() >= dims.size()) {
     split_grain_ = (split_grain_ + kLine - 1) / kLine * kLine;
   }
 }
@@ -230,15 +261,16 @@ void StridedCopy::Run(const char* source, char* destination,
 
 void StridedCopy::RunDims(const Dim* dims, const char* source,
                           char* destination) const {
-  const size_t outer = nest_.dims.size() - 2;
-  ForEachIndex(dims, outer, source, destination,
-               [&](const char* from, char* to) {
-                 RunPlane(dims[outer], dims[outer + 1], from, to);
-               });
+  const size_t outer = nest_.dims.size() - plane_dims();
+  ForEachIndex(
+      dims, outer, source, destination,
+      [&](const char* from, char* to) { RunPlane(dims + outer, from, to); });
 }
 
-void StridedCopy::RunPlane(const Dim& outer, const Dim& inner,
-                           const char* source, char* destination) const {
+void StridedCopy::RunPlane(const Dim* dims, const char* source,
+                           char* destination) const {
+  const Dim& outer = dims[plane_dims() - 2];
+  const Dim& inner = dims[plane_dims() - 1];
   switch (kind_) {
     case Kind::kRows:
       return WithRowCopy(block_, [&](auto copy_row) {
@@ -268,6 +300,13 @@ void StridedCopy::RunPlane(const Dim& outer, const Dim& inner,
     case Kind::kTranspose:
       return Transpose(block_, outer.extent, inner.extent, source, inner.source,
                        destination, outer.destination);
+    case Kind::kGroups:
+      return TransposeGroups(
+          block_,
+          {dims[0].extent, outer.extent, dims[0].destination,
+           outer.destination},
+          {dims[1].extent, inner.extent, dims[1].source, inner.source}, source,
+          destination);
     case Kind::kStrided:
       return WithItemOrPair(block_, [&]<typename T>(T) {
         CopyPlane<T>(outer, inner, source, destination);

@@ -46,19 +46,24 @@ class StridedCopy {
     kRows,       // rows of block_ bytes
     kRepeat,     // one block of block_ bytes, repeated
     kTranspose,  // the last two dimensions; each is contiguous on one side
+    kGroups,     // the same, of groups; these are the two dimensions before
     kStrided,    // items of block_ bytes
   };
 
+  // Makes a transpose of short rows or columns one of groups of them, if groups
+  // are contiguous as well.
+  void FindGroups();
   void ShareBetweenThreads();
   void RunDims(const Dim* dims, const char* source, char* destination) const;
-  void RunPlane(const Dim& outer, const Dim& inner, const char* source,
-                char* destination) const;
+  // The last dimensions that RunPlane handles.
+  size_t plane_dims() const { return kind_ == Kind::kGroups ? 4 : 2; }
+  void RunPlane(const Dim* dims, const char* source, char* destination) const;
 
   Kind kind_ = Kind::kNothing;
   int64_t block_ = 0;
   int64_t bytes_ = 0;
   // Has at least two dimensions unless there is nothing to copy or the copy is
-  // dense. RunPlane handles the last two.
+  // dense. RunPlane handles the last ones.
   Nest nest_;
   size_t split_dim_ = 0;  // the dimension that threads share
   int64_t split_grain_ = 1;

@@ -58,20 +58,20 @@ struct Vector {
   }
 };
 
-// Transposes one square tile of N x N items. Interleaving row i with row
-// i + N/2, for all i, rotates the bits of each item's address (row, column) by
-// one; after log2(N) rounds row and column are swapped.
-template <typename Item>
-void TransposeTile(const char* source, int64_t source_step, char* destination,
-                   int64_t destination_step) {
-  constexpr int kN = kTile<Item>;
+// Transposes one square tile of N x N items; from(i) and to(i) are its rows.
+// Interleaving row i with row i + N/2, for all i, rotates the bits of each
+// item's address (row, column) by one; after log2(N) rounds row and column are
+// swapped.
+template <typename Item, int kN, typename From, typename To>
+[[gnu::always_inline]] inline void TransposeRows(const From& from,
+                                                 const To& to) {
   using Vec = Vector<Item, kN>;
   using Type = typename Vec::Type;
   constexpr auto kAll = std::make_index_sequence<kN>();
   Type rows[kN];
 #pragma GCC unroll 16
   for (int i = 0; i < kN; ++i) {
-    std::memcpy(&rows[i], source + i * source_step, sizeof rows[i]);
+    std::memcpy(&rows[i], from(i), sizeof rows[i]);
   }
 #pragma GCC unroll 4
   for (int round = 1; round < kN; round *= 2) {
@@ -86,8 +86,17 @@ void TransposeTile(const char* source, int64_t source_step, char* destination,
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kN; ++i) {
-    std::memcpy(destination + i * destination_step, &rows[i], sizeof rows[i]);
+    std::memcpy(to(i), &rows[i], sizeof rows[i]);
   }
+}
+
+// The same where rows are evenly spaced.
+template <typename Item>
+void TransposeTile(const char* source, int64_t source_step, char* destination,
+                   int64_t destination_step) {
+  TransposeRows<Item, kTile<Item>>(
+      [=](int i) { return source + i * source_step; },
+      [=](int i) { return destination + i * destination_step; });
 }
 
 // Writes one cache line from an aligned buffer, bypassing the caches.
@@ -298,7 +307,80 @@ class Parts {
   const int64_t destination_step_;
 };
 
+// A transpose whose rows, or columns, consist of short groups.
+template <typename Item>
+class GroupParts {
+ public:
+  GroupParts(const Groups& rows, const Groups& columns, const char* source,
+             char* destination)
+      : rows_(rows),
+        columns_(columns),
+        source_(source),
+        destination_(destination) {}
+
+  // Destination rows [i0, i1), columns [j0, j1), in tiles of kN x kN items and,
+  // where these do not fit, smaller ones.
+  template <int kN = kTile<Item>>
+  void Run(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    if constexpr (kN < 4) {
+      return Items(i0, i1, j0, j1);
+    } else {
+      const int64_t it = i0 + (i1 - i0) / kN * kN;
+      const int64_t jt = j0 + (j1 - j0) / kN * kN;
+      for (int64_t i = i0; i < it; i += kSquare) {
+        Tiles<kN>(i, std::min(i + kSquare, it), j0, jt);
+      }
+      if (it < i1) Run<kN / 2>(it, i1, j0, jt);
+      if (jt < j1) Run<kN / 2>(i0, i1, jt, j1);
+    }
+  }
+
+ private:
+  static constexpr int64_t kItem = sizeof(Item);
+  // Rows whose pages are in the TLB at the same time; a guess.
+  static constexpr int64_t kSquare = 256;
+
+  template <int kN>
+  void Tiles(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    for (int64_t j = j0; j < j1; j += kN) {
+      int64_t from[kN];
+      for (int k = 0; k < kN; ++k) from[k] = columns_.At(j + k);
+      for (int64_t i = i0; i < i1; i += kN) {
+        int64_t to[kN];
+        for (int k = 0; k < kN; ++k) to[k] = rows_.At(i + k);
+        TransposeRows<Item, kN>(
+            [&](int k) { return source_ + from[k] + i * kItem; },
+            [&](int k) { return destination_ + to[k] + j * kItem; });
+      }
+    }
+  }
+
+  void Items(int64_t i0, int64_t i1, int64_t j0, int64_t j1) const {
+    for (int64_t i = i0; i < i1; ++i) {
+      char* const to = destination_ + rows_.At(i);
+      for (int64_t j = j0; j < j1; ++j) {
+        std::memcpy(to + j * kItem, source_ + columns_.At(j) + i * kItem,
+                    kItem);
+      }
+    }
+  }
+
+  const Groups& rows_;
+  const Groups& columns_;
+  const char* const source_;
+  char* const destination_;
+};
+
 }  // namespace
+
+void TransposeGroups(int64_t item_size, const Groups& rows,
+                     const Groups& columns, const char* source,
+                     char* destination) {
+  WithItem(item_size, [&]<typename Item>(Item) {
+    GroupParts<Item>(rows, columns, source, destination)
+        .Run(0, rows.count(), 0, columns.count());
+  });
+}
 
 void Transpose(int64_t item_size, int64_t rows, int64_t columns,
                const char* source, int64_t source_step, char* destination,

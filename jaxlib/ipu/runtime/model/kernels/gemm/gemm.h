@@ -38,6 +38,9 @@ class Gemm {
   void Run(const char* lhs, const char* rhs, char* result,
            ThreadPool& threads) const;
 
+  // Whether it is computed by a fast Fourier transform.
+  bool ReadsNoMatrix() const { return fourier_ != nullptr; }
+
  private:
   using Range = IndexRange;
   struct Grid;

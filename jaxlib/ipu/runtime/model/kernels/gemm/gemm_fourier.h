@@ -48,9 +48,10 @@ class FourierProduct {
   // Products of fewer terms are multiplied. A guess: there, a product takes
   // hardly more operations than a transform.
   static constexpr int64_t kFewestTerms = 8;
-  // A limit for the buffers of a block: 6 planes of 257 vectors of 32 bytes
-  // take 48 KB. ops/fft.py needs no more than 127.
-  static constexpr int64_t kLongest = 256;
+  // A limit for the buffers of a block: 6 planes of 1025 vectors of 64 bytes
+  // take 384 KB of the second-level cache. ops/fft.py needs no more than 127,
+  // joined transforms (joined_product.cc) this length.
+  static constexpr int64_t kLongest = 1024;
   // If rows are adjacent in the result, but in runs of fewer rows than this,
   // many lanes would be empty. A guess: the lanes of f32 with AVX2.
   static constexpr int64_t kShortestRun = 8;
