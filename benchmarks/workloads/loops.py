@@ -215,6 +215,42 @@ def hidden_states(states: int, length: int):
   return make
 
 
+def bodies(x, n):
+  """Bodies in space that attract each other."""
+
+  def step(i, s):
+    x, v = s
+    apart = x[None] - x[:, None]
+    squares = (apart * apart).sum(-1, keepdims=True) + 0.1
+    v = v + 1e-3 * (apart * squares**-1.5).sum(1)
+    return x + 1e-3 * v, v
+
+  return lax.fori_loop(0, n, step, (x, jnp.zeros_like(x)))[0]
+
+
+def life(cells, n):
+  """The game of life."""
+
+  def step(i, x):
+    around = sum(
+      jnp.roll(x, (i, j), (0, 1))
+      for i in (-1, 0, 1)
+      for j in (-1, 0, 1)
+      if (i, j) != (0, 0)
+    )
+    return ((around == 3) | ((x == 1) & (around == 2))).astype(x.dtype)
+
+  return lax.fori_loop(0, n, step, cells)
+
+
+def small_systems(x, n):
+  """Five products of a 3x3 matrix and a vector."""
+  matrices = 0.3 * jnp.cos(jnp.arange(45.0)).reshape(5, 3, 3)
+  return lax.fori_loop(
+    0, n, lambda i, x: jnp.einsum("bij,bj->bi", matrices, x) + 0.1, x
+  )
+
+
 def pagerank(links):
   """The scaled matrix does not change."""
   links = links / links.sum(0)
@@ -337,6 +373,22 @@ def pairs(below: int, count: int):
   return make
 
 
+def points(n: int, count: int):
+  def make():
+    rng = np.random.default_rng(0)
+    return [np.float32(rng.normal(size=(count, 3))), np.int32(n)]
+
+  return make
+
+
+def cells(n: int, *shape: int):
+  def make():
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 2, shape).astype(np.int32), np.int32(n)]
+
+  return make
+
+
 def state(n: int, *shape: int):
   return lambda: [np.full(shape, 2, np.float32), np.int32(n)]
 
@@ -369,6 +421,10 @@ WORKLOADS = [
          state(10_000)),
   jitted("loops", "scalar recurrence, 10000 trips", recurrence,
          state(10_000), limit=SCALAR_LIMIT),
+  jitted("loops", "5 bodies, 1000 trips", bodies, points(1000, 5),
+         tolerance=1e-3),
+  jitted("loops", "life, 8x8, 1000 trips", life, cells(1000, 8, 8)),
+  jitted("loops", "5 of 3x3 by 3, 1000 trips", small_systems, points(1000, 5)),
   jitted("loops", "PageRank, 1000 pages, 20 trips", pagerank, links(1000)),
   jitted("loops", "logistic regression, 500x20, 100 trips",
          logistic_regression, labelled(500, 20), tolerance=1e-3),

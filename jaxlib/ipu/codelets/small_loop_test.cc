@@ -295,10 +295,14 @@ TEST_P(MapTest, SingleTotalsInLoops) {
   using enum program::ReduceKind;
   CheckSingleTotals<float>(table(), {kSum, kProduct, kMax, kMin});
   CheckSingleTotals<double>(table(), {kSum, kProduct, kMax, kMin});
-  CheckSingleTotals<int32_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
-  CheckSingleTotals<uint32_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
-  CheckSingleTotals<int64_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
-  CheckSingleTotals<uint64_t>(table(), {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<int32_t>(table(),
+                             {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<uint32_t>(table(),
+                              {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<int64_t>(table(),
+                             {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
+  CheckSingleTotals<uint64_t>(table(),
+                              {kSum, kProduct, kMax, kMin, kAnd, kOr, kXor});
 }
 
 // totals <- the fold of the rows, or the columns, of x, or of their squares; x
@@ -321,8 +325,8 @@ void CheckTotals(const Factories& table, program::ReduceKind kind, bool squares,
   Operand x = body.Tensor(values);
   Operand all = body.Tensor(std::vector<T>(totals));
   x.view.shape = {totals, n};
-  x.view.strides = by_rows ? std::vector<int64_t>{n, 1}
-                           : std::vector<int64_t>{1, totals};
+  x.view.strides =
+      by_rows ? std::vector<int64_t>{n, 1} : std::vector<int64_t>{1, totals};
   x.dims = {0, 1};
   {
     Builder code;
@@ -351,6 +355,8 @@ void CheckManyTotals(const Factories& table) {
   for (int64_t totals : {1, 2, 3, 4, 6, 9, 16, 21, 32}) {
     for (int64_t n : {1, 2, 3, 4, 5, 8, 11, 17, 33}) {
       for (bool by_rows : {false, true}) {
+        // Windows of more elements have no steps.
+        if (!by_rows && totals > 8 && totals * n > 64) continue;
         for (ReduceKind kind : {ReduceKind::kSum, ReduceKind::kProduct,
                                 ReduceKind::kMax, ReduceKind::kMin}) {
           CheckTotals<T>(table, kind, false, by_rows, totals, n);
@@ -388,8 +394,8 @@ void CheckTransposes(const Factories& table, int64_t rows, int64_t columns,
   body.Add(table.copy({{x.view, y.view}}));
   Builder code;
   const RegisterType type = TypeOf<T>::kRegister;
-  const auto half = code.Add(Opcode::kMul, type,
-                             {code.Load<T>(0), code.Constant<T>(T(0.5))});
+  const auto half =
+      code.Add(Opcode::kMul, type, {code.Load<T>(0), code.Constant<T>(T(0.5))});
   code.map.outputs = {code.Add(Opcode::kAdd, type, {half, code.Load<T>(1)})};
   body.Add({code.map}, {kStep, {columns, rows}, {y, x}, {x}});
   body.Check();

@@ -47,10 +47,11 @@ inline Operand Dense(uint32_t base, DType dtype, std::vector<int64_t> shape,
 inline bool RunInLoop(const Factories& table, const Kernel& kernel,
                       const Memory& memory) {
   static const std::vector<uint32_t> kStorage = {0, 1, 2};
-  ScalarLoopParts parts{{}, {}, nullptr, kStorage};
+  ScalarLoopParts parts{{}, {}, nullptr, /*calls_kernels=*/false, kStorage};
   parts.body.emplace_back().kernel = &kernel;
   const auto loop = table.scalar_loop(parts);
-  return loop != nullptr && loop->Run(memory, 1) == 1;
+  ThreadPool threads(1);
+  return loop != nullptr && loop->Run(memory, threads, 1) == 1;
 }
 
 // The index of each dimension at a row-major position.

@@ -254,7 +254,7 @@ struct Steps {
 };
 
 TEST(JoinedTransformsTest, ComputeTheSame) {
-  for (int64_t columns : {1, 2, 5, 18, 32}) {
+  for (int64_t columns : {1, 8, 18, 32}) {
     for (int sign : {-1, 1}) {
       for (const Sizes& sizes :
            {Sizes{.a = 8, .b = 16}, Sizes{.a = 16, .b = 8},
@@ -282,7 +282,7 @@ TEST(JoinedTransformsTest, ManyRows) {
 }
 
 TEST(JoinedTransformsTest, OtherStepsStay) {
-  const Sizes sizes{.a = 8, .b = 16, .rows = 3, .columns = 4};
+  const Sizes sizes{.a = 8, .b = 16, .rows = 3, .columns = 8};
   const auto left = [&](const std::function<void(Steps<float>&)>& change) {
     Steps<float> steps(sizes);
     change(steps);
@@ -332,13 +332,15 @@ TEST(JoinedTransformsTest, VeryLongOnesStay) {
 TEST(JoinedTransformsTest, FewRowsStay) {
   Steps<float> few({.a = 8, .b = 16, .rows = 1, .columns = 7});
   EXPECT_EQ(few.Join(few.Sets()), 3u);
+  Steps<float> apart({.a = 8, .b = 16, .rows = 9, .columns = 7});
+  EXPECT_EQ(apart.Join(apart.Sets()), 3u);
   Steps<float> enough({.a = 8, .b = 16, .rows = 1, .columns = 8});
   EXPECT_EQ(enough.Join(enough.Sets()), 1u);
 }
 
 // The result takes the memory of the data, which the joined step has to read.
 TEST(JoinedTransformsTest, TheResultIsMoved) {
-  Steps<float> steps({.a = 8, .b = 16, .rows = 40, .columns = 4});
+  Steps<float> steps({.a = 8, .b = 16, .rows = 20, .columns = 8});
   steps.roots[kResult].address = steps.roots[kX].address;
   steps.Check();
 
@@ -350,7 +352,7 @@ TEST(JoinedTransformsTest, TheResultIsMoved) {
 
 // The same, but other steps read the result.
 TEST(JoinedTransformsTest, TheDataIsOverwritten) {
-  Steps<float> steps({.a = 8, .b = 16, .rows = 40, .columns = 4});
+  Steps<float> steps({.a = 8, .b = 16, .rows = 20, .columns = 8});
   steps.roots[kResult].address = steps.roots[kX].address;
   ++steps.roots[kResult].accesses;
   EXPECT_EQ(steps.Join(steps.Sets()), 3u);

@@ -53,8 +53,8 @@ bool AddPieces(const CopyPlan& plan, std::vector<Piece>& pieces) {
   for (; rank > 0; --rank) {
     const int64_t extent = from.shape[rank - 1];
     const int64_t dense = bytes / from.item_size;
-    if (extent != 1 && (from.strides[rank - 1] != dense ||
-                        to.strides[rank - 1] != dense)) {
+    if (extent != 1 &&
+        (from.strides[rank - 1] != dense || to.strides[rank - 1] != dense)) {
       break;
     }
     bytes *= extent;
@@ -87,9 +87,8 @@ class CopyKernel : public Kernel {
       if (copy.bytes() == 0) continue;
       bytes_ += copy.bytes();
       largest = std::max(largest, copy.bytes());
-      Move& move = moves_.emplace_back(Place(plan.source),
-                                       Place(plan.destination),
-                                       SameStrides(plan), copy);
+      Move& move = moves_.emplace_back(
+          Place(plan.source), Place(plan.destination), SameStrides(plan), copy);
       are_few_ = are_few_ && AddPieces(plan, move.pieces);
     }
     share_moves_ = largest < StridedCopy::kParallelBytes &&

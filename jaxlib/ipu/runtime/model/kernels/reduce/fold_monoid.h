@@ -271,9 +271,9 @@ class MonoidFold {
     for (int i = 0; i < kColumns; ++i) parts[i] = Source::Whole(from + i * kN);
     constexpr auto kLanes = std::make_integer_sequence<int, kN>();
     if constexpr (kColumns == 3) {
-      return Apply(Apply(EveryThird<0>(parts, kLanes),
-                         EveryThird<2>(parts, kLanes)),
-                   EveryThird<1>(parts, kLanes));
+      return Apply(
+          Apply(EveryThird<0>(parts, kLanes), EveryThird<2>(parts, kLanes)),
+          EveryThird<1>(parts, kLanes));
     } else {
       // Each part has kN / kColumns rows, and the folds of the parts' first
       // rows come first.
@@ -297,8 +297,8 @@ class MonoidFold {
   template <int kGroups, int... lanes>
   static V Interleave(V v, std::integer_sequence<int, lanes...>) {
     constexpr int kEach = kN / kGroups;
-    return __builtin_shufflevector(v, v,
-                                   (lanes % kEach * kGroups + lanes / kEach)...);
+    return __builtin_shufflevector(
+        v, v, (lanes % kEach * kGroups + lanes / kEach)...);
   }
 
   // The same for rows of up to half a vector, `step` apart. Each vector takes

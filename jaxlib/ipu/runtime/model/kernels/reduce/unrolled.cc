@@ -222,13 +222,9 @@ std::vector<std::vector<int64_t>> Indices(const std::vector<int64_t>& extents) {
   return all;
 }
 
-int64_t TotalsOf(const ReducePlan& plan) {
-  return plan.outer.kept_size() * plan.x.extent;
-}
-
 // Whether the elements of all totals are few.
-bool AreFew(ReduceKind kind, const ReducePlan& plan) {
-  const int64_t bytes = plan.reduced * plan.item_size, totals = TotalsOf(plan);
+bool AreFew(ReduceKind kind, const ReducePlan& plan, int64_t totals) {
+  const int64_t bytes = plan.reduced * plan.item_size;
   // A sum of half a vector or a whole one is a step of its own (scalar_loop.h).
   if (totals == 1 && kind == ReduceKind::kSum && (bytes == 16 || bytes == 32)) {
     return false;
@@ -238,10 +234,12 @@ bool AreFew(ReduceKind kind, const ReducePlan& plan) {
 }
 
 // Whether each of many totals has few elements. Monoids of columns and of
-// adjacent rows have good folds if they are operands as they are.
-bool AreShort(ReduceKind kind, const ReducePlan& plan) {
+// adjacent rows, and windows, have good folds if they are operands as they are.
+bool AreShort(ReduceKind kind, const ReducePlan& plan, int64_t totals) {
   const int64_t most = plan.by_rows ? kMostInRow : kMostElements;
-  if (plan.reduced > most || TotalsOf(plan) < kFewestTotals) return false;
+  if (plan.reduced > most || totals < kFewestTotals || !plan.places.empty()) {
+    return false;
+  }
   if (plan.program || IsArg(kind)) return true;
   return plan.by_rows && plan.x.operands[plan.direct] != plan.reduced;
 }
@@ -252,8 +250,11 @@ std::optional<Evaluation> Unrolled(const ComputeSet& set,
                                    const program::Reduce& fields,
                                    const ReducePlan& plan) {
   const auto kind = static_cast<ReduceKind>(fields.kind);
-  if (plan.reduced < 2 || plan.has_indices || !plan.places.empty() ||
-      !(AreFew(kind, plan) || AreShort(kind, plan))) {
+  const size_t num_kept = set.shape.size() - fields.num_reduced;
+  int64_t totals = 1;
+  for (size_t d = 0; d < num_kept; ++d) totals *= set.shape[d];
+  if (plan.reduced < 2 || plan.has_indices ||
+      !(AreFew(kind, plan, totals) || AreShort(kind, plan, totals))) {
     return std::nullopt;
   }
   auto code = program::DecodeRegisterCode(
@@ -263,7 +264,6 @@ std::optional<Evaluation> Unrolled(const ComputeSet& set,
   const DType value = set.results[0].view.dtype;
   if (program::RegisterTypeOf(value) != type) return std::nullopt;
 
-  const size_t num_kept = set.shape.size() - fields.num_reduced;
   Unroller unroller(*code, set, num_kept);
   std::vector<uint16_t> values;
   for (const auto& index :

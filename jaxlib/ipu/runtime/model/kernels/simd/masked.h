@@ -80,9 +80,9 @@ template <typename T>
   return bits;
 }
 
-// Selects `n` lanes from the first or from lane `from` on, 0 <= n <= kLanes<T> -
-// from. Memory of other lanes is not accessed; they read as 0 or as `otherwise`.
-// Construct masks outside of loops.
+// Selects `n` lanes from the first or from lane `from` on, 0 <= n <= kLanes<T>
+// - from. Memory of other lanes is not accessed; they read as 0 or as
+// `otherwise`. Construct masks outside of loops.
 template <typename T>
 class Mask {
  public:
