@@ -23,9 +23,9 @@ struct SumOfTerms {
   int64_t to;
 };
 
-// Products of no more terms are recorded one by one, and those of no more than
-// kFewTerms as a call; guesses: what a call takes, and a microsecond.
-constexpr int64_t kFewestTerms = 64, kFewTerms = 4096;
+// Products of no more terms are recorded one by one. A guess: they take no
+// longer than a call.
+constexpr int64_t kFewTerms = 64;
 
 int64_t TermsOf(const Product& p) {
   return Extent(p.batch) * Extent(p.m) * Extent(p.n) * Extent(p.k);
@@ -36,7 +36,7 @@ std::vector<SumOfTerms> FewSums(const Product& p, DType native) {
   const bool converts = p.lhs.dtype != native || p.rhs.dtype != native ||
                         p.result.dtype != native;
   if (converts || p.adds || p.fourier || TermsOf(p) == 0 ||
-      TermsOf(p) > kFewestTerms) {
+      TermsOf(p) > kFewTerms) {
     return {};
   }
   using Place = int64_t ProductLoop::*;
@@ -87,12 +87,11 @@ class DotKernel final : public Kernel {
 
   bool Record(model::Tape& tape) const override {
     if (RecordSums(static_cast<Tape&>(tape))) return true;
-    if (terms_ > kFewTerms) return false;
+    if (!tiny_) return false;
     static_cast<Tape&>(tape).Call(
         [](const Step& step, const Frame& frame) {
-          static ThreadPool alone(1);
           static_cast<const DotKernel*>(PayloadOf<const void*>(step))
-              ->Run(Memory{frame.bases}, alone);
+              ->RunTiny(frame.bases);
         },
         this);
     return true;

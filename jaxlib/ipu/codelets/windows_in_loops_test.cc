@@ -194,5 +194,61 @@ TEST_P(MapTest, WindowsOfGridsInLoops) {
   }
 }
 
+// window <- table[i:]; sum <- sum + table[:n]; table[j:] <- window * 3; sum <-
+// sum + table[:n]; i, j <- j - 7, i + 9: windows that overlap each other and
+// those of the last iteration, also out of bounds.
+template <typename T>
+void CheckWindows(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes");
+  Body body(table);
+  const Operand all = body.Tensor(Values<T>(80, 1));
+  const Operand window = body.Tensor(Values<T>(n, 0));
+  const Operand made = body.Tensor(Values<T>(n, 0));
+  Operand i = body.Tensor<int32_t>({-2}, /*scalar=*/true);
+  Operand j = body.Tensor<int32_t>({1}, /*scalar=*/true);
+  program::DynamicSlice slice;
+  program::DynamicUpdate update;
+  slice.dynamic_dims = update.dynamic_dims = {0};
+  Operand head = all;
+  head.view.shape = {n};
+  const Operand sum = body.Tensor(Values<T>(n, 2));
+  const auto add = [&] {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kAdd, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, n, {sum, head}, {sum});
+  };
+  body.Add({slice}, n, {all, i}, {window});
+  add();
+  {
+    Builder code;
+    code.map.outputs = {code.Add(Opcode::kMul, TypeOf<T>::kRegister,
+                                 {code.Load<T>(0), code.Constant<T>(3)})};
+    body.Add({code.map}, n, {window}, {made});
+  }
+  body.Add({update}, n, {made, j}, {all});
+  add();
+  {
+    const RegisterType type = RegisterType::kI32;
+    Builder code;
+    const auto a = code.Load<int32_t>(0), b = code.Load<int32_t>(1);
+    code.map.outputs = {
+        code.Add(Opcode::kSub, type, {b, code.Constant<int32_t>(7)}),
+        code.Add(Opcode::kAdd, type, {a, code.Constant<int32_t>(9)})};
+    i.dims = j.dims = {0};
+    body.Add({code.map}, 1, {i, j}, {i, j});
+  }
+  body.Check();
+}
+
+TEST_P(MapTest, OverlappingWindowsInLoops) {
+  for (int64_t n = 1; n <= 40; ++n) {
+    CheckWindows<float>(table(), n);
+    CheckWindows<double>(table(), n);
+    CheckWindows<int8_t>(table(), n);
+  }
+}
+
 }  // namespace
 }  // namespace ipu::model

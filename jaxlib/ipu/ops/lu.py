@@ -85,7 +85,7 @@ def _unrolled(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     sizes = [e.abs(a[i][j]) for i in range(j, m)]
     most = functools.reduce(e.maximum, sizes)
     # The first row that has it; this one if all are NaN.
-    pivot = order[j] if j == 0 else e.constant(j, I32, one)
+    pivot = e.constant(j, I32, one)
     for i in (*reversed(below), j):
       found = e.compare(sizes[i - j], most, "EQ")
       pivot = e.select(found, e.constant(i, I32, one), pivot)

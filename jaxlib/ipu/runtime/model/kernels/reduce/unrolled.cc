@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/reduce/combiner.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -18,10 +19,11 @@ using program::Opcode;
 using program::ReduceKind;
 using program::RegisterType;
 
-// The most elements of a total, and of one whose elements are adjacent.
-// Measured (10^6 f32, AVX-512, one core): products of rows of 2, 3, 4 and 8
-// took 281, 241, 260 and 412 us instead of 728, 414, 300 and 157, `any` of 8
-// rows 60 instead of 119.
+// The most elements of a total, and of one whose elements are adjacent but
+// computed or not next to those of the next total. Measured (10^6 f32, AVX-512,
+// one core) of a fold that took rows one by one: products of rows of 2, 3, 4
+// and 8 took 281, 241, 260 and 412 us instead of 728, 414, 300 and 157, `any`
+// of 8 rows 60 instead of 119.
 constexpr int64_t kMostElements = 8;
 constexpr int64_t kMostInRow = 4;
 // The fewest totals; a guess: a few vectors of them.
@@ -37,25 +39,6 @@ constexpr size_t kMostInstructions = 160;
 
 bool IsArg(ReduceKind kind) {
   return kind == ReduceKind::kArgmax || kind == ReduceKind::kArgmin;
-}
-
-Opcode OpcodeOf(ReduceKind kind) {
-  switch (kind) {
-    case ReduceKind::kSum:
-      return Opcode::kAdd;
-    case ReduceKind::kProduct:
-      return Opcode::kMul;
-    case ReduceKind::kMax:
-      return Opcode::kMax;
-    case ReduceKind::kMin:
-      return Opcode::kMin;
-    case ReduceKind::kAnd:
-      return Opcode::kAnd;
-    case ReduceKind::kOr:
-      return Opcode::kOr;
-    default:
-      return Opcode::kXor;
-  }
 }
 
 uint64_t BitsOf(uint64_t number, RegisterType type) {
@@ -171,7 +154,7 @@ uint16_t FoldMonoid(ReduceKind kind, RegisterType type,
     // +0 of elements that are all -0
     values[0] = to.Add(Opcode::kAdd, type, {values[0], to.Constant(0, type)});
   }
-  const Opcode op = OpcodeOf(kind);
+  const Opcode op = CombinerOf(kind, type)->op;
   for (size_t half = std::bit_ceil(values.size()) / 2; half > 0; half /= 2) {
     for (size_t i = 0; i + half < values.size(); ++i) {
       values[i] = to.Add(op, type, {values[i], values[i + half]});
