@@ -97,6 +97,8 @@ class PythonFunction:
     self.results = tuple(results)
     self._operands_at = [_ArrayAt(*t) for t in self.operands]
     self._results_at = [_ArrayAt(*t) for t in self.results]
+    self._operand_table: Any = ctypes.c_size_t * len(self.operands)
+    self._result_table: Any = ctypes.c_size_t * len(self.results)
     self._sizes = (
       len(self.operands),
       len(self.results),
@@ -175,6 +177,18 @@ class PythonFunction:
     raise TypeError(
       "a program that calls a Python function (jax.debug.print, "
       "jax.pure_callback, ...) cannot be serialized"
+    )
+
+  def run_at(self, operands: int | None, results: int | None) -> None:
+    """Calls the function on arrays.
+
+    Args:
+      operands, results: the address of a table of the arrays' addresses, or
+        None if it is empty.
+    """
+    self.run(
+      self._operand_table.from_address(operands)[:] if operands else (),
+      self._result_table.from_address(results)[:] if results else (),
     )
 
   def run(self, operands: Sequence[int], results: Sequence[int]) -> None:
@@ -333,16 +347,17 @@ def connect(library: ctypes.CDLL) -> None:
   def call(
     process: int,
     number: int,
-    sizes: int,
-    operands: int,
-    results: int,
+    sizes: int | None,
+    operands: int | None,
+    results: int | None,
     sink: int,
   ) -> int:
     keep_thread_state()
     try:
       function = find(process, number)
-      function.check(sizes)
-      _call(function, operands, results)
+      if sizes is not None:  # the first call from this place in a program
+        function.check(sizes)
+      function.run_at(operands, results)
       return 1
     except BaseException:  # reported here or never
       text = traceback.format_exc().encode(errors="replace")
@@ -369,13 +384,6 @@ def keep_thread_state() -> None:
   if not hasattr(_thread, "kept"):
     _thread.kept = True
     ctypes.pythonapi.PyGILState_Ensure()  # never released
-
-
-def _call(function: PythonFunction, operands: int, results: int) -> None:
-  function.run(
-    _addresses(operands, len(function.operands)),
-    _addresses(results, len(function.results)),
-  )
 
 
 def _addresses(table: int, count: int) -> Sequence[int]:

@@ -19,6 +19,7 @@ WorkQueue::~WorkQueue() {
     unstarted.swap(tasks_);
   }
   filled_.notify_all();
+  late_.notify_all();
   drained_.notify_all();
   // Cancel before joining: the running task may wait for one of these.
   for (auto& task : unstarted) task->Cancel(Closed());
@@ -32,7 +33,7 @@ void WorkQueue::Push(std::unique_ptr<Task> task) {
     added = stopping_ ? Closed() : Add(task);
   }
   if (added.ok()) {
-    filled_.notify_all();  // the first worker may not be the only one
+    filled_.notify_one();
   } else {
     task->Cancel(added);
   }
@@ -49,6 +50,7 @@ Status WorkQueue::Add(std::unique_ptr<Task>& task) {
   }
   unfinished_.fetch_add(1);
   may_wait_.fetch_add(may_wait);
+  WatchTasks();
   return Status();
 }
 
@@ -57,6 +59,7 @@ Status WorkQueue::Add(std::unique_ptr<Task>& task) {
 void WorkQueue::StartWorker() {
   running_.reserve(workers_.size() + 1);
   workers_.emplace_back([this, first = workers_.empty()] { Work(first); });
+  ++idle_;
 }
 
 bool WorkQueue::AllMayWait() const {
@@ -96,7 +99,10 @@ void WorkQueue::WaitUntil(std::condition_variable& changed,
     }
     Clock::time_point until = Clock::now() + kPollInterval;
     for (const Running* r : running_) until = std::max(until, r->late);
+    const bool watches = &changed != &drained_;
+    watching_ += watches;
     changed.wait_until(lock, until);
+    watching_ -= watches;
   }
 }
 
@@ -112,16 +118,16 @@ void WorkQueue::Work(bool first) {
   std::unique_lock lock(mutex_);
   while (true) {
     Tasks::iterator next;
-    ++idle_;
-    WaitUntil(filled_, lock, [&] {
+    WaitUntil(first ? filled_ : late_, lock, [&] {
       next = Next(first);
       return next != tasks_.end();
     });
-    --idle_;
     if (stopping_) return;
+    --idle_;
     std::unique_ptr<Task> task = std::move(*next);
     tasks_.erase(next);
     RunTask(std::move(task), lock);
+    ++idle_;
   }
 }
 
@@ -129,7 +135,7 @@ void WorkQueue::RunTask(std::unique_ptr<Task> task,
                         std::unique_lock<std::mutex>& lock) {
   const Running running{task->MayWait(), Clock::now() + kPatience};
   running_.push_back(&running);
-  if (running.may_wait) WatchTask();
+  WatchTasks();
   const bool has_room = tasks_.size() + 1 == capacity_;
   lock.unlock();
   if (has_room || running.may_wait) drained_.notify_all();
@@ -140,16 +146,24 @@ void WorkQueue::RunTask(std::unique_ptr<Task> task,
   lock.lock();
   std::erase(running_, &running);
   if (running_.empty()) {
-    filled_.notify_all();  // the first worker, if this is another one
+    filled_.notify_one();  // the first worker, if this is another one
   } else {
     drained_.notify_all();  // the rest may be late
   }
 }
 
-// Makes sure that a worker waits for the task that was just started to be late.
-// If the system refuses a thread, all tasks run in order.
-void WorkQueue::WatchTask() {
-  if (idle_ > 0) return filled_.notify_all();
+// Makes sure that a worker waits for the running tasks to be late, if they may
+// wait and others could then start. One that does so for earlier tasks will
+// look at these, too: most programs are over long before, so that no thread is
+// woken for them. If the system refuses a thread, all tasks run in order.
+void WorkQueue::WatchTasks() {
+  if (running_.empty() || tasks_.empty() || !AllMayWait()) return;
+  if (watching_ > 0) return;
+  if (idle_ > 0) {
+    filled_.notify_one();
+    late_.notify_one();
+    return;
+  }
   (void)Caught([this] {
     StartWorker();
     return Status();

@@ -107,17 +107,19 @@ class WorkQueue {
   void WaitUntil(std::condition_variable& changed,
                  std::unique_lock<std::mutex>& lock, Done done);
   void RunTask(std::unique_ptr<Task> task, std::unique_lock<std::mutex>& lock);
-  void WatchTask();
+  void WatchTasks();
 
   const size_t capacity_;
   std::atomic<size_t> unfinished_{0};  // waiting or running
   std::atomic<size_t> may_wait_{0};    // those of them that MayWait()
   std::mutex mutex_;
-  std::condition_variable filled_;
+  std::condition_variable filled_;  // for the first worker
+  std::condition_variable late_;    // for the others
   std::condition_variable drained_;
   Tasks tasks_;
   std::vector<const Running*> running_;  // has room for one per worker
-  size_t idle_ = 0;                      // workers that wait for a task
+  size_t idle_ = 0;                      // workers without a task
+  size_t watching_ = 0;                  // those that wait for a time
   bool stopping_ = false;
   std::vector<std::thread> workers_;
 };

@@ -97,6 +97,25 @@ TEST(WorkQueueTest, GoesOnBehindATaskThatWaits) {
   EXPECT_FALSE(queue.MayReorder());
 }
 
+TEST(WorkQueueTest, GoesOnBehindManyTasksThatWait) {
+  // Whoever watches the tasks of one round still does in the next, and those
+  // that were late go on to watch others.
+  WorkQueue queue(100);
+  for (int round = 0; round < 3; ++round) {
+    Event early, release;
+    const auto wait = [&](Event& event) {
+      queue.Push(std::make_unique<WaitingTask>([&] { event.Wait(); }, [] {}));
+    };
+    wait(early);
+    queue.Push(MakeTask([] {}));
+    early.Set(Status());
+    for (int i = 0; i < 3; ++i) wait(release);
+    queue.Push(MakeTask([&] { release.Set(Status()); }));
+    release.Wait();
+    while (!queue.IsIdle()) std::this_thread::yield();
+  }
+}
+
 TEST(WorkQueueTest, DestructionCancelsQueuedTasks) {
   Event started, release;
   bool ran = false, cancelled = false;
