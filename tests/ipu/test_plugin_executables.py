@@ -44,6 +44,17 @@ def test_as_text_shows_the_program(compiled):
     assert name in text
 
 
+def test_as_text_of_a_program_with_shardings(ipu):
+  def draw(key):
+    """JAX says of random bits how they are sharded."""
+    body = lambda i, x: x ^ jax.random.bits(jax.random.fold_in(key, i), (5,))
+    return jax.lax.fori_loop(0, 3, body, jax.random.bits(key, (5,)))
+
+  key = jax.device_put(jax.random.key(0), ipu)
+  compiled = jax.jit(draw).lower(key).compile()
+  assert "u32[5]" in compiled.as_text()
+
+
 def test_cost_analysis(compiled):
   costs = compiled.cost_analysis()
   assert costs["flops"] >= 2 * 8 * 16 * 4

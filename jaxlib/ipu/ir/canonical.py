@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from jaxlib.ipu import internals
+from jaxlib.ipu.ir import search
 from jaxlib.ipu.ir.bytecode_strings import Strings
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import mhlo, sdy, stablehlo
@@ -82,6 +83,8 @@ class Passes:
 
   def run(self, module: ir.Module, strings: Strings) -> None:
     """Runs on the module that was read from an artifact with these strings."""
+    if strings.mentions(b"sharding_constraint"):
+      _drop_constraints(module)
     self._run(module, strings, _PIPELINE)
 
   def expand(self, module: ir.Module, strings: Strings) -> None:
@@ -101,6 +104,15 @@ class Passes:
         changed |= bool(words)
     if changed:  # reading it has verified the module; CSE keeps it valid
       module.operation.verify()
+
+
+def _drop_constraints(module: ir.Module) -> None:
+  """Removes the operations that only say how values are sharded: they compute
+  nothing on the one device that the module is for, and jaxlib's conversion to
+  HLO, for `compiled.as_text()`, refuses them."""
+  for constraint in search.operations(module, "sdy.sharding_constraint"):
+    constraint.results[0].replace_all_uses_with(constraint.operands[0])
+    constraint.operation.erase()
 
 
 _idle: list[Passes] = []  # concurrent compilations each take their own

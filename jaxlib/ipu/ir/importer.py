@@ -202,7 +202,7 @@ class _Importer:
   def _node(self, name: str, operation: Any) -> Node | None:
     inputs = tuple([self._values[v] for v in operation.operands])
     results = list(operation.results)
-    if name in _IDENTITIES:
+    if name == _IDENTITY:
       for result, value in zip(results, inputs):
         self._values[result] = value
       return None
@@ -295,10 +295,8 @@ _MOST_NESTED = 90
 _HIGHEST_RANK = schema.HIGHEST_RANK // 2 - 1
 _CONSTANT = "stablehlo.constant"
 _CALLED = "called_computations"
-# These compute nothing: a barrier only orders, and the order is already fixed.
-_IDENTITIES = frozenset(
-  {"stablehlo.optimization_barrier", "sdy.sharding_constraint"}
-)
+# It computes nothing: a barrier only orders, and the order is already fixed.
+_IDENTITY = "stablehlo.optimization_barrier"
 
 
 def _read_type(type_: Any, where: Any) -> tuple[Shape, DType]:
