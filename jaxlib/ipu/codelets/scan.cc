@@ -30,67 +30,115 @@ namespace {
 
 using program::Opcode;
 
-// totals[i] = f(totals[i], elements[i]); elements[i] = totals[i].
+// totals[i] = f(totals[i], from[i]); to[i] = totals[i]. `from` and `to` may be
+// the same.
 template <typename T>
-using Combine = void (*)(int64_t n, T* totals, T* elements);
+using Combine = void (*)(int64_t n, T* totals, const T* from, T* to);
 
 template <typename Op, typename T>
-void CombineWith(int64_t n, T* totals, T* elements) {
+void CombineWith(int64_t n, T* totals, const T* from, T* to) {
   int64_t i = 0;
   for (; i + kLanes<T> <= n; i += kLanes<T>) {
     const Vector<T> total =
-        Op::Do(Load<Vector<T>>(totals + i), Load<Vector<T>>(elements + i));
+        Op::Do(Load<Vector<T>>(totals + i), Load<Vector<T>>(from + i));
     Store(totals + i, total);
-    Store(elements + i, total);
+    Store(to + i, total);
   }
   if (i == n) return;
   const Mask<T> rest(n - i);
-  const Vector<T> total =
-      Op::Do(rest.Load(totals + i), rest.Load(elements + i));
+  const Vector<T> total = Op::Do(rest.Load(totals + i), rest.Load(from + i));
   rest.Store(totals + i, total);
-  rest.Store(elements + i, total);
+  rest.Store(to + i, total);
 }
 
-// The same for `n` rows of `count` contiguous elements each: every total runs
-// through its row, from the last element to the first if `reverse`.
+// The same for `n` rows of `count` contiguous elements each, which may be the
+// same in memory: every total runs through its row, from the last element to
+// the first if `reverse`.
 template <typename T>
 using CombineRows = void (*)(int64_t n, int64_t count, bool reverse, T* totals,
-                             T* elements);
+                             const T* const* from, T* const* to);
 
 // A vector whose first lane holds one element: the operations define maxima and
 // minima on vectors.
 template <typename T>
 using Lane = Vector<T, 16 / sizeof(T)>;
 
-// Each operation depends on the previous one, so kRows rows are interleaved to
-// hide its latency.
+// Elements [begin, end) of kRows rows. Each operation depends on the previous
+// one, so rows are interleaved to hide its latency.
 template <int kRows, typename Op, typename T>
-inline void CombineFew(int64_t count, bool reverse, T* totals, T* elements) {
+inline void CombineFew(int64_t begin, int64_t end, bool reverse, T* totals,
+                       const T* const* from, T* const* to) {
   Lane<T> total[kRows];
   for (int r = 0; r < kRows; ++r) total[r] = LoadOne<Lane<T>>(totals + r);
-  T* at = elements + (reverse ? count - 1 : 0);
-  const int64_t step = reverse ? -1 : 1;
-  for (int64_t i = 0; i < count; ++i, at += step) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t at = reverse ? begin + end - 1 - i : i;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      T* const element = at + r * count;
-      total[r] = Op::Do(total[r], LoadOne<Lane<T>>(element));
-      StoreOne(element, total[r]);
+      total[r] = Op::Do(total[r], LoadOne<Lane<T>>(from[r] + at));
+      StoreOne(to[r] + at, total[r]);
     }
   }
   for (int r = 0; r < kRows; ++r) StoreOne(totals + r, total[r]);
 }
 
+// The same for as many rows as a vector has lanes and a multiple of as many
+// elements, by squares that are transposed in registers. Measured on squares in
+// the first-level cache: 0.45 of the time (f32 and i32), 0.66 (f64), AVX-512.
+template <typename Op, typename T>
+void CombineSquares(int64_t begin, int64_t end, bool reverse, T* totals,
+                    const T* const* from, T* const* to) {
+  using V = Vector<T>;
+  constexpr int kN = kLanes<T>;
+  V total = Load<V>(totals);
+  for (int64_t i = begin; i < end; i += kN) {
+    const int64_t at = reverse ? begin + end - kN - i : i;
+    V v[kN];
+#pragma GCC unroll 16
+    for (int r = 0; r < kN; ++r) v[r] = Load<V>(from[r] + at);
+    TransposeLanes<T>(v);
+    if (reverse) {
+#pragma GCC unroll 16
+      for (int k = 0; k < kN; ++k) {
+        V& x = v[kN - 1 - k];
+        x = total = Op::Do(total, x);
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int k = 0; k < kN; ++k) v[k] = total = Op::Do(total, v[k]);
+    }
+    TransposeLanes<T>(v);
+#pragma GCC unroll 16
+    for (int r = 0; r < kN; ++r) Store(to[r] + at, v[r]);
+  }
+  Store(totals, total);
+}
+
 template <typename Op, typename T>
 void CombineRowsWith(int64_t n, int64_t count, bool reverse, T* totals,
-                     T* elements) {
+                     const T* const* from, T* const* to) {
   constexpr int kRows = 8;
   int64_t i = 0;
+  if constexpr (IPU_AVX512) {
+    constexpr int kN = kLanes<T>;
+    // What does not fill a square comes last in the row.
+    const int64_t squares = count / kN * kN;
+    const auto few = [&](int64_t at) {
+      for (int r = 0; r < kN; r += kRows) {
+        CombineFew<kRows, Op>(squares, count, reverse, totals + at + r,
+                              from + at + r, to + at + r);
+      }
+    };
+    for (; i + kN <= n && squares > 0; i += kN) {
+      if (reverse) few(i);
+      CombineSquares<Op>(0, squares, reverse, totals + i, from + i, to + i);
+      if (!reverse) few(i);
+    }
+  }
   for (; i + kRows <= n; i += kRows) {
-    CombineFew<kRows, Op>(count, reverse, totals + i, elements + i * count);
+    CombineFew<kRows, Op>(0, count, reverse, totals + i, from + i, to + i);
   }
   for (; i < n; ++i) {
-    CombineFew<1, Op>(count, reverse, totals + i, elements + i * count);
+    CombineFew<1, Op>(0, count, reverse, totals + i, from + i, to + i);
   }
 }
 
@@ -165,6 +213,13 @@ class ScanKernel final : public Kernel {
         load_start_(LoadRunOf<Run_>(start_.view.dtype)),
         store_(StoreRunOf<Run_>(to_.view.dtype)),
         reversed_(from_.step < 0),
+        in_place_(
+            combine_.lanes && from_.view.item_size == sizeof(T) &&
+            to_.view.item_size == sizeof(T) &&
+            (SideBySide()
+                 ? from_.sequence.stride() == 1 && to_.sequence.stride() == 1
+                 : steps_ > kMostTransposed && from_.step == to_.step &&
+                       std::abs(from_.step) == 1)),
         dense_(steps_ <= kSteps && (combine_.rows || !reversed_) &&
                from_.step == to_.step && from_.Dense(steps_) &&
                to_.Dense(steps_)) {}
@@ -213,8 +268,11 @@ class ScanKernel final : public Kernel {
     if (!combine_.lanes) {
       state = std::make_unique<RegisterProgram::State>(program_);
     }
-    const bool side_by_side =
-        std::abs(from_.sequence.stride()) < std::abs(from_.step);
+    const bool side_by_side = SideBySide();
+    if (in_place_) {
+      return side_by_side ? LanesInPlace(memory, lanes, totals)
+                          : RowsInPlace(memory, lanes, totals);
+    }
     const int64_t most = side_by_side ? 1 : kSteps;
     for (int64_t s = 0; s < steps_; s += most) {
       const int64_t count = std::min(most, steps_ - s);
@@ -227,7 +285,9 @@ class ScanKernel final : public Kernel {
       ReadRows(memory, lanes, s, count, turned);
       const bool reverse = dense_ && reversed_;
       if (combine_.rows && !IsQuickTransposed(count)) {
-        combine_.rows(n, count, reverse, totals, turned);
+        T* rows[kSequences];
+        for (int64_t i = 0; i < n; ++i) rows[i] = turned + i * count;
+        combine_.rows(n, count, reverse, totals, rows, rows);
       } else {
         TransposeRun(turned, count, n, count, block, n);
         for (int64_t i = 0; i < count; ++i) {
@@ -238,6 +298,39 @@ class ScanKernel final : public Kernel {
       }
       WriteRows(memory, lanes, s, count, turned);
     }
+  }
+
+  // Whether steps are further apart than sequences.
+  bool SideBySide() const {
+    return std::abs(from_.sequence.stride()) < std::abs(from_.step);
+  }
+
+  // Reads elements where they are, and writes totals where they go.
+  void LanesInPlace(const Memory& memory, IndexRange lanes, T* totals) const {
+    for (int64_t s = 0; s < steps_; ++s) {
+      from_.sequence.ForRuns(lanes, [&](int64_t, int64_t run, int64_t size) {
+        const int64_t begin = lanes.begin + run;
+        to_.sequence.ForRuns(
+            {begin, begin + size}, [&](int64_t, int64_t first, int64_t count) {
+              const int64_t i = begin + first;
+              combine_.lanes(count, totals + i - lanes.begin,
+                             reinterpret_cast<const T*>(from_.At(memory, i, s)),
+                             reinterpret_cast<T*>(to_.At(memory, i, s)));
+            });
+      });
+    }
+  }
+
+  void RowsInPlace(const Memory& memory, IndexRange lanes, T* totals) const {
+    const T* from[kSequences];
+    T* to[kSequences];
+    const int64_t first = reversed_ ? steps_ - 1 : 0;
+    for (int64_t i = 0; i < lanes.size(); ++i) {
+      const int64_t at = lanes.begin + i;
+      from[i] = reinterpret_cast<const T*>(from_.At(memory, at, first));
+      to[i] = reinterpret_cast<T*>(to_.At(memory, at, first));
+    }
+    combine_.rows(lanes.size(), steps_, reversed_, totals, from, to);
   }
 
   // Reads `count` elements of each sequence in a range, row by row; a `dense_`
@@ -285,7 +378,7 @@ class ScanKernel final : public Kernel {
 
   void Apply(RegisterProgram::State* state, int64_t n, T* totals,
              T* elements) const {
-    if (combine_.lanes) return combine_.lanes(n, totals, elements);
+    if (combine_.lanes) return combine_.lanes(n, totals, elements, elements);
     const void* const operands[] = {totals, elements};
     void* const outs[] = {totals};
     program_.Call(*state, operands, outs, n);
@@ -304,7 +397,8 @@ class ScanKernel final : public Kernel {
   const LoadRun<Run_> load_, load_start_;
   const StoreRun<Run_> store_;
   const bool reversed_;
-  const bool dense_;  // short, contiguous sequences
+  const bool in_place_;  // long enough runs of T in memory
+  const bool dense_;     // short, contiguous sequences
 };
 
 Side SideOf(const ComputeSet& set, const Operand& operand, bool reverse) {
