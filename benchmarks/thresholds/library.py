@@ -15,8 +15,6 @@ import jax.numpy as jnp
 from benchmarks import clock
 from benchmarks.thresholds import Case
 
-# The most that sort.cc has room for on its stack.
-_SORT_ROOM = 1 << 10
 _SAMPLES = 15
 _SAMPLE_SECONDS = 4e-3
 
@@ -123,19 +121,12 @@ def _power(first: int, last: int, step: int = 1) -> tuple[int, ...]:
 
 CASES = (
   _case(
-    "sort.kFew", "elements in a row, of which 4 are selected", _power(4, 10),
-    lambda n: (lambda x: jax.lax.top_k(x, 4), [_rows(n)]),
-    small=lambda _: _SORT_ROOM,
+    "sort.kMostTogether", "elements in each of 64 rows that are sorted",
+    _power(4, 13), lambda n: (lambda x: jnp.sort(x), [_random(64, n)]),
   ),
   _case(
-    "sort.kFew", "elements in a row that is sorted", _power(4, 10),
-    lambda n: (lambda x: jnp.sort(x), [_rows(n)]),
-    small=lambda _: _SORT_ROOM,
-  ),
-  _case(
-    "sort.kFewKept", "elements selected from 128", _power(0, 5),
-    lambda k: (lambda x: jax.lax.top_k(x, k), [_rows(128)]),
-    small=lambda _: _SORT_ROOM,
+    "sort.kFew", "elements in each of 8 rows that are sorted", _power(4, 13),
+    lambda n: (lambda x: jnp.sort(x), [_random(8, n)]),
   ),
   _case(
     "radix_sort.kManyEntries", "elements that are sorted", _power(10, 19),

@@ -1,10 +1,12 @@
 // The kernel of Sort: keys become unsigned integers, which are sorted by radix.
-// If few of many elements are wanted, only candidates are sorted.
+// If few of many elements are wanted, only candidates are sorted. Many short
+// rows are sorted together.
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -13,7 +15,9 @@
 #include "jaxlib/ipu/codelets/radix_sort.h"
 #include "jaxlib/ipu/codelets/sort_keys.h"
 #include "jaxlib/ipu/codelets/sort_rows.h"
+#include "jaxlib/ipu/codelets/sort_together.h"
 #include "jaxlib/ipu/runtime/model/kernels/codelets.h"
+#include "jaxlib/ipu/runtime/model/kernels/copy/transpose.h"
 #include "jaxlib/ipu/runtime/model/kernels/scratch.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 #include "jaxlib/ipu/runtime/support/threshold.h"
@@ -21,16 +25,15 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Rows of up to this length are sorted by comparisons, and few of their
-// elements selected one by one. Measured: crosses at 137 elements if all are
-// sorted, and at 445 if 4 are selected (AVX2, one core), `python -m benchmarks
-// --thresholds`.
+// Rows of up to this length are sorted together if there are at least
+// kTogether. Measured: 1,000 rows of 1,000 took a quarter of the time of radix
+// sort (AVX-512, one core); no longer ones were.
+IPU_THRESHOLD(int64_t, kMostTogether, 1024);
+// Those of up to this length are if there are fewer, too. A guess: 16 rows of
+// 192 take 1.5 us together.
 IPU_THRESHOLD(int64_t, kFew, 192);
-// Up to this many elements are selected one by one. Measured: this is cheaper
-// up to 32 of 128 (AVX2, one core), `python -m benchmarks --thresholds`.
-IPU_THRESHOLD(int64_t, kFewKept, 8);
-// Neither may exceed this: such elements are on the stack.
-constexpr int64_t kRoom = 1024;
+// A limit: so many elements are selected in registers.
+constexpr int64_t kFewKept = 8;
 // Keys that are encoded at a time.
 constexpr int64_t kBlock = 1024;
 
@@ -56,7 +59,6 @@ class KeySort : public SortKernel {
                ThreadPool& threads) const override {
     static thread_local Scratch scratch;
     if (groups_.size() > 1) return ByGroups(row, parts, threads, scratch);
-    if (n_ <= kFew && keep_ <= kFewKept) return SelectOneByOne(row, threads);
     if (keep_ < n_ / 4) return Select(row, parts, threads, scratch);
     if (to_.size() == 1 && groups_[0].keys.size() == 1 && keep_ == n_ &&
         KeysAlone(row, parts, threads, scratch)) {
@@ -75,6 +77,76 @@ class KeySort : public SortKernel {
     Deliver(
         row, [entries](int64_t i) { return IndexOf(entries[i]); }, parts,
         threads);
+  }
+
+  bool SortsTogether(int64_t rows) const override {
+    return groups_.size() == 1 &&
+           n_ <= (rows == kTogether ? kMostTogether : kFew);
+  }
+
+  void SortRows(std::span<const SortedRow> rows) const override {
+    static thread_local Scratch scratch;
+    // Keys of rows, the same of columns, and entries of up to 16 bytes.
+    const int64_t room = RoomTogether(n_) * kTogether;
+    Word* const keys =
+        scratch.Get<Word>(2 * room + 2 * room * 8 / sizeof(Word));
+    Word* const columns = keys + room;
+    const bool lost = EncodeRows(rows, keys);
+    const bool recovers = !lost && groups_[0].keys.size() == 1;
+    const auto turn = [](int64_t height, const Word* from, int64_t width,
+                         Word* to) {
+      Transpose(sizeof(Word), width, height,
+                reinterpret_cast<const char*>(from), width * sizeof(Word),
+                reinterpret_cast<char*>(to), height * sizeof(Word));
+    };
+    turn(kTogether, keys, n_, columns);
+    if (recovers && to_.size() == 1) {
+      InOrder<PlainEntries<Word>>(columns);
+      turn(keep_, columns, kTogether, keys);
+      return DecodeRows(keys, rows);
+    }
+    using Entries = std::conditional_t<sizeof(Word) == 4,
+                                       PlainEntries<uint64_t>, WideEntries>;
+    auto* const entries = reinterpret_cast<uint64_t*>(columns + room);
+    for (int64_t i = 0; i < n_; ++i) {
+      const Word* const from = columns + i * kTogether;
+      uint64_t* const to = entries + i * Entries::kWords;
+      for (int64_t r = 0; r < kTogether; ++r) {
+        if constexpr (sizeof(Word) == 4) {
+          to[r] = Pack(from[r], i);
+        } else {
+          to[r] = from[r];
+          to[kTogether + r] = i;
+        }
+      }
+    }
+    InOrder<Entries>(entries);
+    // The part of each entry that `take` returns, in rows.
+    const auto rows_of = [&](const auto& take) {
+      for (int64_t i = 0; i < keep_; ++i) {
+        for (int64_t r = 0; r < kTogether; ++r) {
+          columns[i * kTogether + r] =
+              static_cast<Word>(take(entries + i * Entries::kWords + r));
+        }
+      }
+      turn(keep_, columns, kTogether, keys);
+    };
+    constexpr bool kWide = sizeof(Word) == 8;
+    if (recovers) {
+      rows_of([](const uint64_t* e) { return kWide ? e[0] : e[0] >> 32; });
+      DecodeRows(keys, rows);
+    }
+    rows_of([](const uint64_t* e) { return kWide ? e[kTogether] : e[0]; });
+    for (size_t j = 0; j < to_.size(); ++j) {
+      if (recovers && j == groups_[0].keys[0].operand) continue;
+      for (size_t r = 0; r < rows.size(); ++r) {
+        const Word* const order = keys + r * keep_;
+        DeliverResult(
+            rows[r], j,
+            [order](int64_t i) { return static_cast<int64_t>(order[i]); }, 0,
+            keep_);
+      }
+    }
   }
 
  private:
@@ -117,6 +189,65 @@ class KeySort : public SortKernel {
     return lost;
   }
 
+  // Whether rows follow each other in an array.
+  template <typename Address>
+  static bool AreDense(std::span<const SortedRow> rows, int64_t row_bytes,
+                       const Address& address) {
+    for (size_t r = 1; r < rows.size(); ++r) {
+      if (address(rows[r]) != address(rows[r - 1]) + row_bytes) return false;
+    }
+    return true;
+  }
+
+  // The keys of rows that are sorted together. Returns whether any element
+  // cannot be recovered from its key.
+  bool EncodeRows(std::span<const SortedRow> rows, Word* keys) const {
+    const auto& parts = groups_[0].keys;
+    const bool dense = std::all_of(parts.begin(), parts.end(), [&](auto& key) {
+      return AreDense(rows, n_ * from_[key.operand].step,
+                      [&](auto& row) { return row.from[key.operand]; });
+    });
+    const int64_t n = dense ? n_ * std::ssize(rows) : n_;
+    bool lost = false;
+    for (size_t r = 0; r < (dense ? 1 : rows.size()); ++r) {
+      lost |= ForBlocks(groups_[0], rows[r], 0, n,
+                        [&](const Word* block, int64_t begin, int64_t count) {
+                          std::copy_n(block, count, keys + r * n_ + begin);
+                        });
+    }
+    return lost;
+  }
+
+  // Stores the elements of the only key.
+  void DecodeRows(const Word* keys, std::span<const SortedRow> rows) const {
+    const Key& key = groups_[0].keys[0];
+    const int64_t step = to_[key.operand].step;
+    const auto to = [&](const SortedRow& row) { return row.to[key.operand]; };
+    const bool dense = AreDense(rows, keep_ * step, to);
+    for (size_t r = 0; r < (dense ? 1 : rows.size()); ++r) {
+      key.code.Decode(keys + r * keep_,
+                      dense ? keep_ * std::ssize(rows) : keep_, to(rows[r]),
+                      step);
+    }
+  }
+
+  // Brings the first entries of rows that are sorted together into order. A
+  // guess: to select takes less time up to a fourth of them.
+  template <typename Entries>
+  void InOrder(typename Entries::Word* entries) const {
+    if (keep_ > kFewKept || 4 * keep_ > n_) {
+      SortTogether<Entries>(entries, n_);
+    } else if (keep_ == 1) {
+      SelectTogether<Entries, 1>(entries, n_);
+    } else if (keep_ == 2) {
+      SelectTogether<Entries, 2>(entries, n_);
+    } else if (keep_ <= 4) {
+      SelectTogether<Entries, 4>(entries, n_);
+    } else {
+      SelectTogether<Entries, 8>(entries, n_);
+    }
+  }
+
   // `entries` must be in the order of their indices and followed by room for n_
   // more.
   Entry* SortEntries(Entry* entries, int bits, int parts,
@@ -143,11 +274,7 @@ class KeySort : public SortKernel {
                     });
     });
     if (std::count(lost, lost + parts, true) > 0) return false;
-    if (n_ > kFew) {
-      keys = RadixSort(keys, keys + n_, n_, 0, groups_[0].bits, parts, threads);
-    } else {
-      std::sort(keys, keys + n_);
-    }
+    keys = RadixSort(keys, keys + n_, n_, 0, groups_[0].bits, parts, threads);
     ForParts(parts, threads, [&](int64_t part) {
       const int64_t begin = n_ * part / parts;
       groups_[0].keys[0].code.Decode(
@@ -186,30 +313,6 @@ class KeySort : public SortKernel {
     std::sort(entries, entries + keep_);
     Deliver(
         row, [entries](int64_t i) { return IndexOf(entries[i]); }, 1, threads);
-  }
-
-  // Selects the smallest elements of a short row, one after another.
-  void SelectOneByOne(const SortedRow& row, ThreadPool& threads) const {
-    constexpr auto kLast = std::numeric_limits<uint64_t>::max();
-    Entry entries[kRoom];
-    ForBlocks(groups_[0], row, 0, n_,
-              [&](const Word* keys, int64_t, int64_t n) {
-                for (int64_t i = 0; i < n; ++i) entries[i] = Pack(keys[i], i);
-              });
-    int64_t found[kRoom];
-    for (int64_t k = 0; k < keep_; ++k) {
-      Entry smallest = entries[0];
-      for (int64_t i = 1; i < n_; ++i) {
-        smallest = std::min(smallest, entries[i]);
-      }
-      found[k] = IndexOf(smallest);
-      if constexpr (sizeof(Word) == 4) {
-        entries[found[k]] = kLast;
-      } else {
-        entries[found[k]] = {kLast, kLast};
-      }
-    }
-    Deliver(row, [&](int64_t i) { return found[i]; }, 1, threads);
   }
 
   void ByGroups(const SortedRow& row, int parts, ThreadPool& threads,

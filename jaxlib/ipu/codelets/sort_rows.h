@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "jaxlib/ipu/codelets/radix_sort.h"
@@ -38,35 +39,42 @@ class SortKernel : public Kernel {
   virtual void SortRow(const SortedRow& row, int parts,
                        ThreadPool& threads) const = 0;
 
+  // Whether so many rows, up to kTogether, are sorted by one call of SortRows.
+  virtual bool SortsTogether(int64_t /*rows*/) const { return false; }
+  virtual void SortRows(std::span<const SortedRow> /*rows*/) const {}
+
   // Sets element i < keep of each result to element index(i) of its operand,
   // and of a result without an operand to index(i).
   template <typename Index>
   void Deliver(const SortedRow& row, const Index& index, int parts,
                ThreadPool& threads) const {
     ForParts(parts, threads, [&](int64_t part) {
-      const int64_t begin = keep_ * part / parts;
-      const int64_t end = keep_ * (part + 1) / parts;
-      for (size_t j = 0; j < from_.size(); ++j) {
-        const char* const from = row.from[j];
-        char* const to = row.to[j];
-        const int64_t step = from_[j].step;
-        const int64_t to_step = to_[j].step;
-        WithItem(from_[j].item_size, [&]<typename Item>(Item item) {
-          for (int64_t i = begin; i < end; ++i) {
-            std::memcpy(&item, from + index(i) * step, sizeof item);
-            std::memcpy(to + i * to_step, &item, sizeof item);
-          }
-        });
+      for (size_t j = 0; j < to_.size(); ++j) {
+        DeliverResult(row, j, index, keep_ * part / parts,
+                      keep_ * (part + 1) / parts);
       }
-      if (to_.size() > from_.size()) {
-        char* const to = row.to.back();
-        const int64_t to_step = to_.back().step;
-        WithItem(to_.back().item_size, [&]<typename Item>(Item) {
-          for (int64_t i = begin; i < end; ++i) {
-            const Item number = static_cast<Item>(index(i));
-            std::memcpy(to + i * to_step, &number, sizeof number);
-          }
-        });
+    });
+  }
+
+  // The same for elements [begin, end) of result j.
+  template <typename Index>
+  void DeliverResult(const SortedRow& row, size_t j, const Index& index,
+                     int64_t begin, int64_t end) const {
+    char* const to = row.to[j];
+    const int64_t to_step = to_[j].step;
+    WithItem(to_[j].item_size, [&]<typename Item>(Item item) {
+      if (j == from_.size()) {
+        for (int64_t i = begin; i < end; ++i) {
+          item = static_cast<Item>(index(i));
+          std::memcpy(to + i * to_step, &item, sizeof item);
+        }
+        return;
+      }
+      const char* const from = row.from[j];
+      const int64_t step = from_[j].step;
+      for (int64_t i = begin; i < end; ++i) {
+        std::memcpy(&item, from + index(i) * step, sizeof item);
+        std::memcpy(to + i * to_step, &item, sizeof item);
       }
     });
   }
@@ -77,6 +85,11 @@ class SortKernel : public Kernel {
   std::vector<SortedArray> to_;
 
  private:
+  // Merges dimensions of the batch that are one in all arrays.
+  void MergeBatch();
+  // Sets where row r and those after it begin.
+  void Start(const Memory& memory, int64_t r, std::span<SortedRow> rows) const;
+
   std::vector<int64_t> batch_;
   int64_t rows_ = 1;
 };

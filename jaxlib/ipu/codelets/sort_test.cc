@@ -101,6 +101,29 @@ TEST(Sort, AnyType) {
   CheckSizes<double>(DType::kF64);
 }
 
+template <typename T>
+void CheckShortRows(DType dtype) {
+  std::mt19937 random(Number(dtype));
+  for (const int64_t n : {2, 3, 7, 10, 16, 33, 64, 100, 1000, 1025}) {
+    for (const int64_t rows : {16, 17, 47}) {
+      auto values = Numbers<T>(random, rows * n, n % 2 == 0 ? 5.0 : 100.0);
+      // Zeros of both signs are equal, so that keys do not tell elements.
+      if (rows == 47) values[n] = T{} * T(-1);
+      for (const int64_t keep : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7},
+                                 int64_t{8}, n / 2, n}) {
+        if (keep > n) continue;
+        CheckSort(dtype, rows, n, keep, keep % 2 == 0, values);
+      }
+    }
+  }
+}
+
+TEST(Sort, ManyShortRows) {
+  CheckShortRows<int8_t>(DType::kI8);
+  CheckShortRows<float>(DType::kF32);
+  CheckShortRows<double>(DType::kF64);
+}
+
 TEST(Sort, TopElementsOfSortedRows) {
   std::vector<int32_t> values(100'000);
   std::iota(values.begin(), values.end(), -50'000);
