@@ -109,7 +109,7 @@ class Passes:
 def _drop_constraints(module: ir.Module) -> None:
   """Removes the operations that only say how values are sharded: they compute
   nothing on the one device that the module is for, and jaxlib's conversion to
-  HLO, for `compiled.as_text()`, refuses them."""
+  HLO, for `compiled.as_text()`, refuses them without a client of XLA's."""
   for constraint in search.operations(module, "sdy.sharding_constraint"):
     constraint.results[0].replace_all_uses_with(constraint.operands[0])
     constraint.operation.erase()
