@@ -4,9 +4,11 @@
 #define JAXLIB_IPU_CODELETS_RADIX_SORT_H_
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 #include "jaxlib/ipu/runtime/model/thread_pool.h"
 #include "jaxlib/ipu/runtime/support/threshold.h"
 
@@ -108,28 +110,19 @@ class Smallest {
   // Shows keys[0..n); make(key, i) creates an entry.
   template <typename Make>
   void Show(const Word* keys, int64_t n, const Make& make) {
-    constexpr int64_t kGroup = 32;
     int64_t i = 0;
     while (i < n) {
-      if (limited_ && n - i >= kGroup) {
-        Word smallest = keys[i];
-        for (int64_t j = 1; j < kGroup; ++j) {
-          smallest = std::min(smallest, keys[i + j]);
+      if (limited_ && n - i >= kAtOnce) {
+        for (uint64_t below = Below(keys + i, limit_); below != 0;
+             below &= below - 1) {
+          const int64_t at = i + std::countr_zero(below);
+          Add(keys[at], [&] { return make(keys[at], at); });
         }
-        if (smallest >= limit_) {
-          i += kGroup;
-          continue;
-        }
+        i += kAtOnce;
+        continue;
       }
-      for (const int64_t end = std::min(n, i + kGroup); i < end; ++i) {
-        // Equal keys that came before have smaller indices.
-        if (limited_ && keys[i] >= limit_) continue;
-        if (keep_ <= kFewSorted) {
-          Insert(make(keys[i], i));
-        } else {
-          buffer_[size_++] = make(keys[i], i);
-          if (size_ == room_) Shrink();
-        }
+      for (const int64_t end = std::min(n, i + kAtOnce); i < end; ++i) {
+        Add(keys[i], [&] { return make(keys[i], i); });
       }
     }
   }
@@ -142,6 +135,51 @@ class Smallest {
   // Up to this many entries are kept sorted. Measured: crosses at 104 of 65,536
   // (AVX2, one core), `python -m benchmarks --thresholds`.
   static IPU_THRESHOLD(int64_t, kFewSorted, 16);
+
+  // Keys that are compared with the limit at once.
+  static constexpr int64_t kAtOnce = 64;
+
+  // Bit i: whether keys[i] < limit.
+  static uint64_t Below(const Word* keys, Word limit) {
+    uint64_t below = 0;
+    const auto add = [&](uint64_t bits, int64_t i) { below |= bits << i; };
+#ifdef __AVX2__
+    constexpr int64_t kN = kLanes<Word>;
+    for (int64_t i = 0; i < kAtOnce; i += kN) {
+#if IPU_AVX512
+      const __m512i k = _mm512_loadu_si512(keys + i);
+      if constexpr (sizeof(Word) == 4) {
+        add(_mm512_cmplt_epu32_mask(k, _mm512_set1_epi32(limit)), i);
+      } else {
+        add(_mm512_cmplt_epu64_mask(k, _mm512_set1_epi64(limit)), i);
+      }
+#else
+      using V = Vector<Word>;
+      const auto less = Load<V>(keys + i) < Splat<V>(limit);
+      if constexpr (sizeof(Word) == 4) {
+        add(_mm256_movemask_ps(reinterpret_cast<__m256>(less)), i);
+      } else {
+        add(_mm256_movemask_pd(reinterpret_cast<__m256d>(less)), i);
+      }
+#endif
+    }
+#else
+    for (int64_t i = 0; i < kAtOnce; ++i) add(keys[i] < limit, i);
+#endif
+    return below;
+  }
+
+  template <typename Make>
+  void Add(Word key, const Make& make) {
+    // Equal keys that came before have smaller indices.
+    if (limited_ && key >= limit_) return;
+    if (keep_ <= kFewSorted) {
+      Insert(make());
+    } else {
+      buffer_[size_++] = make();
+      if (size_ == room_) Shrink();
+    }
+  }
 
   void Insert(const Entry& entry) {
     int64_t at = size_ == keep_ ? size_ - 1 : size_++;
