@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm.h"
@@ -41,9 +42,15 @@ inline constexpr int64_t kDotTerms = 1024;
 inline constexpr int64_t kFewDotRows = 16;
 inline constexpr int64_t kWorthDotTerms = 32;
 
+// Columns that are at least this many bytes apart are fetched ahead: a page,
+// beyond which processors do not foresee what is read next. Measured (AVX-512,
+// one core): 8 rows by 1000 columns of 4000 terms took 0.5 of the time, 4 by
+// 1024 of 1024 0.96, and 16 of them, in the second-level cache, 1.04.
+inline constexpr int64_t kFarColumns = 4096;
+
 // to[i * to_row + j] += sum over k of rows[i * step + k] * columns[j * pitch +
-// k].
-template <typename T, int kRows, int kColumns>
+// k]. Fetches the next columns if `kAhead`.
+template <typename T, int kRows, int kColumns, bool kAhead>
 void AddDotTile(const T* rows, int64_t step, const T* columns, int64_t pitch,
                 int64_t terms, T* to, int64_t to_row) {
   // As many as whole vectors have lanes, some of which may be zero.
@@ -66,6 +73,10 @@ void AddDotTile(const T* rows, int64_t step, const T* columns, int64_t pitch,
   };
   int64_t k = 0;
   for (; k + kLanes<T> <= terms; k += kLanes<T>) {
+#pragma GCC unroll 2
+    for (int j = 0; kAhead && j < kColumns; ++j) {
+      __builtin_prefetch(columns + (kColumns + j) * pitch + k);
+    }
     add([](const T* p) { return Load<Vector<T>>(p); }, k);
   }
   if (k < terms) {
@@ -87,11 +98,11 @@ template <typename T>
 using DotTileFunction = void (*)(const T*, int64_t, const T*, int64_t, int64_t,
                                  T*, int64_t);
 
-template <typename T, int kColumns>
+template <typename T, int kColumns, bool kAhead>
 inline constexpr auto kDotTiles =
     []<int... rows>(std::integer_sequence<int, rows...>) {
       return std::array<DotTileFunction<T>, sizeof...(rows)>{
-          AddDotTile<T, rows + 1, kColumns>...};
+          AddDotTile<T, rows + 1, kColumns, kAhead>...};
     }(std::make_integer_sequence<int, kDotRows>());
 
 }  // namespace gemm
@@ -112,6 +123,7 @@ void Gemm<T>::SumDots(const char* lhs, const char* rhs, Range m, Range n,
   const int64_t pitch = p_.rhs.row.stride();
   const T* const columns =
       reinterpret_cast<const T*>(rhs) + n.begin * pitch + k.begin;
+  const bool far = std::abs(pitch) * int64_t{sizeof(T)} >= gemm::kFarColumns;
   const bool direct =
       lhs_native_ && a.row.even() && a.column.even() && a.column.stride() == 1;
   const T* rows = reinterpret_cast<const T*>(lhs) + k.begin;
@@ -143,13 +155,14 @@ void Gemm<T>::SumDots(const char* lhs, const char* rhs, Range m, Range n,
         const int64_t width = whole ? 1 : n.size() - j;
         for (int64_t i = 0; i < count; i += gemm::kDotRows) {
           const int64_t height = std::min<int64_t>(gemm::kDotRows, count - i);
-          const auto tile =
-              whole ? gemm::kDotTiles<T, gemm::kDotColumns>[height - 1]
-                    : gemm::kDotTiles<T, 1>[height - 1];
+          const auto& tiles =
+              !whole          ? gemm::kDotTiles<T, 1, false>
+              : far && i == 0 ? gemm::kDotTiles<T, gemm::kDotColumns, true>
+                              : gemm::kDotTiles<T, gemm::kDotColumns, false>;
           for (int64_t w = 0; w < width; ++w) {
-            tile(rows + (first + i) * step + t, step,
-                 columns + (j + w) * pitch + t, pitch, terms,
-                 c + i * c_row + j + w, c_row);
+            tiles[height - 1](rows + (first + i) * step + t, step,
+                              columns + (j + w) * pitch + t, pitch, terms,
+                              c + i * c_row + j + w, c_row);
           }
         }
       }
