@@ -29,8 +29,8 @@ void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
       c.shape,
       {Dense(0, index_dtype, c.index_shape, c.index_dims),
        Dense(1, dtype, c.other_shape, c.other_dims)},
-      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))},
-      wrap};
+      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))}};
+  set.operands[0].index_wrap = wrap;
   Wrap<Index>(c, wrap);
   std::vector<T> expected = old;
   for (int64_t i = 0; i < Count(c.shape); ++i) {
@@ -40,24 +40,34 @@ void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
     expected[at] =
         combine(expected[at], updates[PositionAt(set.operands[1], index)]);
   }
-  for (int count : {1, 2, 3}) {
-    ThreadPool threads(count);
-    for (const Factories* table : SupportedFactories()) {
-      std::vector<T> result = old;
-      char* bases[] = {Bytes(indices), Bytes(updates), Bytes(result)};
-      KernelOr kernel = table->kernel(set, {c.fields});
-      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-      if (*kernel) (*kernel)->Run(Memory{bases}, threads);
-      ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);
-      if (*kernel == nullptr) continue;
-      result = old;
-      if (RunInLoop(*table, **kernel, Memory{bases})) {
-        ASSERT_EQ(result, expected) << "in a loop";
-      } else {
-        EXPECT_GT(Count(c.shape), 128);
+  const auto check = [&](std::vector<Index>& read) {
+    for (int count : {1, 2, 3}) {
+      ThreadPool threads(count);
+      for (const Factories* table : SupportedFactories()) {
+        std::vector<T> result = old;
+        char* bases[] = {Bytes(read), Bytes(updates), Bytes(result)};
+        KernelOr kernel = table->kernel(set, {c.fields});
+        ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+        if (*kernel) (*kernel)->Run(Memory{bases}, threads);
+        ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);
+        if (*kernel == nullptr) continue;
+        result = old;
+        if (RunInLoop(*table, **kernel, Memory{bases})) {
+          ASSERT_EQ(result, expected) << "in a loop";
+        } else {
+          EXPECT_GT(Count(c.shape), 128);
+        }
       }
     }
-  }
+  };
+  check(indices);
+  if (c.fields.start_index_map.size() < 2) return;
+  std::vector<Index> planes;
+  std::vector<Operand> arrays =
+      IndexArrays(c, set.operands[0], indices, planes);
+  arrays.push_back(set.operands[1]);
+  set.operands = std::move(arrays);
+  check(planes);
 }
 
 TEST(Scatter, RandomCases) {

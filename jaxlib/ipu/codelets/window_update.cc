@@ -163,7 +163,7 @@ class RowsUpdate : public WindowUpdate {
     ApplyAt<false>(row, place, count, updates, result, begin, end);
   }
 
-  void ApplyEven(const Windows& windows, const char* indices, int64_t first,
+  void ApplyEven(const Windows& windows, const Memory& memory, int64_t first,
                  int64_t last, const char* updates, char* result, int64_t begin,
                  int64_t end) const override {
     auto&& row = make_row_();
@@ -171,7 +171,7 @@ class RowsUpdate : public WindowUpdate {
     int32_t offsets[Windows::kBlock];
     for (; first < last; first += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, last - first);
-      windows.LocateEven(indices, first, first + n, /*clamp=*/false, offsets);
+      windows.LocateEven(memory, first, first + n, /*clamp=*/false, offsets);
       const auto place = [&](int64_t i) {
         return Windows::Place{offsets[i], (first + i) * step};
       };
@@ -179,7 +179,7 @@ class RowsUpdate : public WindowUpdate {
     }
   }
 
-  void ApplySingles(const Windows& windows, const char* indices,
+  void ApplySingles(const Windows& windows, const Memory& memory,
                     const char* updates, char* result, int64_t begin,
                     int64_t end) const override {
     auto&& row = make_row_();
@@ -187,7 +187,7 @@ class RowsUpdate : public WindowUpdate {
     int32_t offsets[Windows::kBlock];
     for (; begin < end; begin += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, end - begin);
-      windows.LocateEven(indices, begin, begin + n, /*clamp=*/false, offsets);
+      windows.LocateEven(memory, begin, begin + n, /*clamp=*/false, offsets);
       const char* const from = updates + begin * step;
       for (int64_t at = 0; at < n * step; at += kLine) {
         __builtin_prefetch(from + at + kUpdatesAhead);

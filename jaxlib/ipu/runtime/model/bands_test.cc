@@ -2,6 +2,7 @@
 
 #include "jaxlib/ipu/runtime/model/bands.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -305,6 +306,49 @@ TEST(BandsTest, RunningTotalsRunInBandsOfRows) {
 }
 
 // Bands are chosen before anybody has checked a step's fields or made a kernel.
+// Rows of indices into one table, or each into a row of its own.
+TEST(BandsTest, GathersRunInBandsOfIndices) {
+  constexpr uint32_t kTable = 3;
+  constexpr int64_t kEntries = 5;
+  for (const bool batched : {false, true}) {
+    program::Gather fields{2, {1}, {1, 1}, {batched ? 0 : -1, -1}, {-1, -1}};
+    const program::Execute gather = Step({fields}),
+                           negate = MapOf(Opcode::kNegate, 1);
+    const std::vector<int64_t> shape = {kRows, kColumns};
+    Operand table = Strided(kTable, DType::kF32,
+                            {batched ? kRows : 1, kEntries}, {kEntries, 1});
+    table.dims = {batched ? 0 : -1, -1};
+    Operand indices =
+        Strided(kArgument, DType::kI32, {kRows, kColumns, 1}, {kColumns, 1, 1});
+    indices.dims = {0, 1};
+    const std::vector<ComputeSet> steps = {
+        {gather, shape, {table, indices}, {Matrix(kScratch)}},
+        {negate, shape, {Matrix(kScratch)}, {Matrix(kResult)}}};
+    const std::vector<Bands> found = FindBands(steps, {0, 1, 2, 3});
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].end, 2u);
+    std::vector<int32_t> at(kRows * kColumns);
+    for (size_t i = 0; i < at.size(); ++i) at[i] = int32_t(i % 9) - 2;
+    std::vector<float> entries = Counted(kRows * kEntries);
+    for (const Factories* factories : SupportedFactories()) {
+      const KernelOr kernel = MakeBandKernel(steps, found[0], *factories);
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      std::vector<float> scratch(at.size()), result(at.size(), -1);
+      char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                       reinterpret_cast<char*>(at.data()),
+                       reinterpret_cast<char*>(result.data()),
+                       reinterpret_cast<char*>(entries.data())};
+      ThreadPool threads(2);
+      (*kernel)->Run(Memory{bases}, threads);
+      for (size_t i = 0; i < at.size(); ++i) {
+        const int64_t row = batched ? static_cast<int64_t>(i) / kColumns : 0;
+        const int64_t j = std::clamp<int64_t>(at[i], 0, kEntries - 1);
+        ASSERT_EQ(result[i], -entries[row * kEntries + j]);
+      }
+    }
+  }
+}
+
 TEST(BandsTest, ProgramsMayBeInvalid) {
   const Centred centred;
   for (const size_t bytes : {size_t{1}, size_t{17}}) {

@@ -124,15 +124,35 @@ class Loader {
     if (redirects_.skipped.count(&s) > 0) return Status();
     ComputeSet set{s, s.shape, {}, {}};
     for (const program::Access& a : s.operands) {
-      const auto wrap = redirects_.wraps.find(p_.tensors[a.tensor].root);
-      if (wrap != redirects_.wraps.end()) set.index_wrap = wrap->second;
       set.operands.push_back({ViewOf(a.tensor), a.dims});
+      const auto wrap = redirects_.wraps.find(p_.tensors[a.tensor].root);
+      if (wrap != redirects_.wraps.end()) {
+        set.operands.back().index_wrap = wrap->second;
+      }
     }
     for (const program::Access& a : s.results) {
       set.results.push_back({ViewOf(a.tensor), a.dims, Streams(a.tensor)});
     }
+    if (const auto* gather = std::get_if<program::Gather>(&s.fields.value)) {
+      FollowBatch(*gather, set);
+    }
     waiting_.push_back(std::move(set));
     return Status();
+  }
+
+  // Restricts a gather's operand to the indices of the batch dimensions that it
+  // has, too. In the program all of it is accessed, by whichever tile has it.
+  static void FollowBatch(const program::Gather& gather, ComputeSet& set) {
+    if (set.operands.empty()) return;
+    Operand& operand = set.operands[0];
+    const size_t rank =
+        std::min(operand.view.shape.size(), gather.batch_dims.size());
+    for (size_t d = 0; d < rank; ++d) {
+      const auto b = static_cast<size_t>(gather.batch_dims[d]);
+      if (b < set.shape.size() && operand.view.shape[d] >= set.shape[b]) {
+        operand.dims[b] = static_cast<int32_t>(d);
+      }
+    }
   }
 
   // Adds the kernels of the compute sets that are waiting, several of them as

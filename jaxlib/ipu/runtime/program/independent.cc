@@ -24,6 +24,9 @@ bool Counts(const std::string& code, size_t d) {
 }  // namespace
 
 bool IsIndependent(const Fields& fields, size_t rank, size_t d) {
+  if (const auto* gather = std::get_if<Gather>(&fields.value)) {
+    return d < gather->num_batch_dims;
+  }
   return std::visit(
       [&](const auto& f) {
         return static_cast<int64_t>(d) <

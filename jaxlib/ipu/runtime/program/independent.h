@@ -12,7 +12,9 @@ namespace ipu::program {
 
 // Whether a compute set over some of the indices of dimension d computes the
 // same as the whole one computes for these. Operands and results are then
-// restricted to these indices, too. The fields need not be valid.
+// restricted to these indices, too. The fields need not be valid. Where a batch
+// dimension of a gather indexes its operand, which then has one, the operand's
+// access has to say so, other than in the program (loader.cc).
 bool IsIndependent(const Fields& fields, size_t rank, size_t d);
 
 // See `Facts.packs`.

@@ -38,6 +38,7 @@ TEST(Independent, OfEachCodelet) {
   EXPECT_EQ(Of(Dot{DType::kF32, 0, 1, 0, 2, {}}, 5), (Dims{0, 1, 2}));
   EXPECT_EQ(Of(Scan{}, 3), (Dims{0, 1}));
   EXPECT_EQ(Of(Gather{}, 3), (Dims{}));
+  EXPECT_EQ(Of(Gather{2, {}, {}, {}, {}}, 3), (Dims{0, 1}));
   EXPECT_EQ(Of(Sort{}, 3), (Dims{}));
 }
 
