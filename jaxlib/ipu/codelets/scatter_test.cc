@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <random>
 #include <utility>
 #include <vector>
@@ -239,6 +241,69 @@ TEST(Scatter, LongWindowsThatOverlap) {
         c, DType::kF32, ReduceKind::kSet, [](float, float b) { return b; },
         random);
   }
+}
+
+// The extreme of elements, of which NaN is more than any number.
+template <typename T>
+void CheckExtremes(DType dtype, std::mt19937& random) {
+  using Limits = std::numeric_limits<T>;
+  const T special[] = {T{0},
+                       -T{0},
+                       T{1},
+                       -T{3},
+                       Limits::denorm_min(),
+                       -Limits::denorm_min(),
+                       Limits::infinity(),
+                       -Limits::infinity(),
+                       Limits::max(),
+                       Limits::quiet_NaN(),
+                       -Limits::quiet_NaN()};
+  constexpr int64_t kEntries = 40;
+  for (const ReduceKind kind : {ReduceKind::kMax, ReduceKind::kMin}) {
+    for (int64_t count = 0; count <= 130; ++count) {
+      Case c = Points(random, std::max<int64_t>(count, 1), {kEntries});
+      c.fields.kind = static_cast<uint8_t>(kind);
+      const program::Execute step;
+      const ComputeSet set{step,
+                           c.shape,
+                           {Dense(0, DType::kI32, c.index_shape, c.index_dims),
+                            Dense(1, dtype, c.other_shape, c.other_dims)},
+                           {Dense(2, dtype, c.operand, {-1})}};
+      std::vector<T> old(kEntries), updates(c.shape[0]);
+      for (T& x : old) x = special[random() % std::size(special)];
+      for (T& x : updates) x = special[random() % std::size(special)];
+      std::vector<T> expected = old;
+      for (int64_t i = 0; i < c.shape[0]; ++i) {
+        const int64_t at = Locate(c, {i}, /*clamp=*/false);
+        if (at < 0) continue;
+        T& x = expected[at];
+        const T y = updates[i];
+        const bool takes = kind == ReduceKind::kMax ? y > x : y < x;
+        if (x == x && (takes || y != y)) x = y;
+      }
+      for (const Factories* table : SupportedFactories()) {
+        std::vector<T> result = old;
+        char* bases[] = {Bytes(c.indices), Bytes(updates), Bytes(result)};
+        const KernelOr kernel = table->kernel(set, {c.fields});
+        ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+        ThreadPool threads(1);
+        (*kernel)->Run(Memory{bases}, threads);
+        for (int64_t k = 0; k < kEntries; ++k) {
+          if (expected[k] != expected[k]) {
+            EXPECT_NE(result[k], result[k]);
+          } else {  // zeros may have either sign
+            EXPECT_EQ(result[k], expected[k]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Scatter, ExtremesOfSpecialNumbers) {
+  std::mt19937 random(9);
+  CheckExtremes<float>(DType::kF32, random);
+  CheckExtremes<double>(DType::kF64, random);
 }
 
 // Negative indices to which the kernel adds a number itself.
