@@ -349,6 +349,69 @@ TEST(BandsTest, GathersRunInBandsOfIndices) {
   }
 }
 
+// A table whose later part one step writes.
+TEST(BandsTest, GathersOfWhatOtherRowsWriteDoNot) {
+  const program::Gather fields{2, {0}, {1}, {-1}, {-1}};
+  const program::Execute gather = Step({fields}),
+                         negate = MapOf(Opcode::kNegate, 1);
+  const std::vector<int64_t> shape = {kRows, kColumns};
+  Operand indices =
+      Strided(kArgument, DType::kI32, {kRows, kColumns, 1}, {kColumns, 1, 1});
+  indices.dims = {0, 1};
+  for (const int64_t entries : {10, 11}) {
+    Operand table = Strided(kScratch, DType::kF32, {entries}, {1});
+    table.dims = {-1, -1};
+    const std::vector<ComputeSet> steps = {
+        {negate, shape, {Matrix(kArgument)}, {Matrix(kScratch, 40)}},
+        {gather, shape, {table, indices}, {Matrix(kResult)}}};
+    EXPECT_EQ(FindBands(steps, kStorage).size(), entries == 10) << entries;
+  }
+}
+
+// Windows that begin at no index have rows of their own.
+TEST(BandsTest, GathersRunInBandsOfWindows) {
+  constexpr uint32_t kTable = 3;
+  constexpr int64_t kEntries = 5;
+  const program::Gather fields{1, {1}, {kRows, 1}, {-1, -1}, {0, -1}};
+  const program::Execute gather = Step({fields}),
+                         negate = MapOf(Opcode::kNegate, 1);
+  // Iterates over (column, row).
+  const std::vector<int64_t> shape = {kColumns, kRows};
+  Operand table =
+      Strided(kTable, DType::kF32, {kRows, kEntries}, {kEntries, 1});
+  table.dims = {-1, 0};
+  Operand indices = Strided(kArgument, DType::kI32, {kColumns, 1}, {1, 1});
+  indices.dims = {0, -1};
+  Operand found = Matrix(kScratch), result = Matrix(kResult);
+  found.dims = result.dims = {1, 0};
+  const std::vector<ComputeSet> steps = {
+      {gather, shape, {table, indices}, {found}},
+      {negate, {kRows, kColumns}, {Matrix(kScratch)}, {Matrix(kResult)}}};
+  const std::vector<Bands> bands = FindBands(steps, {0, 1, 2, 3});
+  ASSERT_EQ(bands.size(), 1u);
+  EXPECT_EQ(bands[0].dims, (std::vector<size_t>{1, 0}));
+  std::vector<int32_t> at(kColumns);
+  for (size_t i = 0; i < at.size(); ++i) at[i] = int32_t(i % 9) - 2;
+  std::vector<float> entries = Counted(kRows * kEntries);
+  for (const Factories* factories : SupportedFactories()) {
+    const KernelOr kernel = MakeBandKernel(steps, bands[0], *factories);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    std::vector<float> scratch(kRows * kColumns), out(scratch.size(), -1);
+    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                     reinterpret_cast<char*>(at.data()),
+                     reinterpret_cast<char*>(out.data()),
+                     reinterpret_cast<char*>(entries.data())};
+    ThreadPool threads(2);
+    (*kernel)->Run(Memory{bases}, threads);
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t j = 0; j < kColumns; ++j) {
+        const int64_t k = std::clamp<int64_t>(at[j], 0, kEntries - 1);
+        ASSERT_EQ(out[i * kColumns + j], -entries[i * kEntries + k]);
+      }
+    }
+  }
+}
+
 TEST(BandsTest, ProgramsMayBeInvalid) {
   const Centred centred;
   for (const size_t bytes : {size_t{1}, size_t{17}}) {

@@ -14,6 +14,7 @@
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
 #include "jaxlib/ipu/runtime/model/redirects.h"
 #include "jaxlib/ipu/runtime/model/root_accesses.h"
+#include "jaxlib/ipu/runtime/program/independent.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -134,23 +135,22 @@ class Loader {
       set.results.push_back({ViewOf(a.tensor), a.dims, Streams(a.tensor)});
     }
     if (const auto* gather = std::get_if<program::Gather>(&s.fields.value)) {
-      FollowBatch(*gather, set);
+      FollowResult(*gather, set);
     }
     waiting_.push_back(std::move(set));
     return Status();
   }
 
-  // Restricts a gather's operand to the indices of the batch dimensions that it
-  // has, too. In the program all of it is accessed, by whichever tile has it.
-  static void FollowBatch(const program::Gather& gather, ComputeSet& set) {
+  // Lets the operand of a gather follow the dimensions that it has in common
+  // with the result. In the program all of it is accessed, by whichever tiles
+  // have it.
+  static void FollowResult(const program::Gather& gather, ComputeSet& set) {
     if (set.operands.empty()) return;
     Operand& operand = set.operands[0];
-    const size_t rank =
-        std::min(operand.view.shape.size(), gather.batch_dims.size());
-    for (size_t d = 0; d < rank; ++d) {
-      const auto b = static_cast<size_t>(gather.batch_dims[d]);
-      if (b < set.shape.size() && operand.view.shape[d] >= set.shape[b]) {
-        operand.dims[b] = static_cast<int32_t>(d);
+    for (size_t d = 0; d < set.shape.size(); ++d) {
+      if (!program::IsIndependent({gather}, set.shape.size(), d)) continue;
+      for (const int32_t k : program::DimsOf(gather, d)) {
+        if (operand.view.shape[k] >= set.shape[d]) operand.dims[d] = k;
       }
     }
   }
