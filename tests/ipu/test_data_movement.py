@@ -121,6 +121,55 @@ def test_concatenate(check, x, data):
   )
 
 
+def test_blocks_are_copied_at_once(ipu, check):
+  """Nested concatenations take one exchange, as one of as many parts."""
+  blocks = [util.sample(np.float32, (40, 50), key=i) for i in range(4)]
+
+  def square(a, b, c, d):
+    return jnp.block([[a, b], [c, d]])
+
+  def column(*parts):
+    return jnp.concatenate(parts)
+
+  check(square, *blocks, exact=True)
+  nested, flat = (
+    util.costs(ipu, f, *blocks)["ipu supersteps"] for f in (square, column)
+  )
+  assert nested == flat
+
+
+def test_blocks_in_blocks(check):
+  """Rows that are used elsewhere, too, twice, in a region, or in a loop."""
+
+  def f(a, b):
+    row = jnp.concatenate([a, b, a], 1)
+    other = jnp.concatenate([b, a, b], 1)
+    third = jnp.concatenate([b, b, b * 2], 1)
+    deep = jnp.stack([jnp.block([[a, b], [b, a]]), jnp.block([[b, b], [a, a]])])
+    in_region = lax.cond(
+      a[0, 0] > 0,
+      lambda: jnp.concatenate([row, row * 2]),
+      lambda: jnp.concatenate([third, row]),
+    )
+    loop = lax.fori_loop(
+      0,
+      3,
+      lambda i, x: jnp.block([[x[1:]], [b[:1], x[:1, :3] * 2]]),
+      other[:, :6],
+    )
+    return [
+      jnp.concatenate([row, other]),
+      other,
+      jnp.concatenate([row, row]),
+      deep,
+      in_region,
+      loop,
+    ]
+
+  a, b = (util.sample(np.float32, (2, 3), key=i) for i in (5, 6))
+  check(f, a, b, exact=True)
+
+
 def test_a_transposed_concatenation_moves_its_parts_once(ipu):
   parts = [jax.device_put(np.ones((4, 32, 64), np.float32), ipu)] * 3
 

@@ -84,6 +84,39 @@ def test_types_of_indices(check, dtype):
     check(index, x, i, u)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_many_places_named_by_arrays(check, mode):
+  """So many that the engine goes through them in bands; the arrays of indices
+  are arguments, computed or broadcast, and take part in what follows."""
+
+  def at(x, i, j):
+    found = x.at[i, j].get(mode=mode) + i
+    around = x.at[i // 2 + 1, j - 1].get(mode=mode) * x.at[j, i].get(mode=mode)
+    grid = x.at[i[:, :1], j[:1]].get(mode=mode)
+    rows = jnp.take_along_axis(x, i[: len(x)], 1, mode=mode) * 2
+    deep = jnp.stack([x, -x], 2).at[i, j].get(mode=mode) + 1
+    return found, around, grid, rows, deep
+
+  rng = np.random.default_rng(1)
+  x = rng.random((300, 301), dtype=np.float32)
+  high = 299 if mode == "promise_in_bounds" else 320
+  low = 1 if mode == "promise_in_bounds" else -20
+  i, j = rng.integers(low, high, (2, 600, 450), np.int32)
+  check(at, x, i, j, exact=True)
+
+
+def test_many_places_are_updated(check):
+  def update(x, i, j, y):
+    i = i + 1
+    new = x.at[i, j].add(y).at[j, i].max(2 * y, mode="drop")
+    return new, x.at[i - 1, j].mul(y, mode="clip")
+
+  rng = np.random.default_rng(2)
+  x = rng.random((40, 50), dtype=np.float32)
+  i, j = rng.integers(-3, 52, (2, 4000), np.int32)
+  check(update, x, i, j, rng.random(4000, np.float32), rtol=1e-4)
+
+
 def test_results_of_computed_parts(check):
   def parts(x, y, i):
     rows = x[i]

@@ -108,31 +108,45 @@ void Lu(const Columns<T>& a, T* l, int32_t* pivots, int32_t* order) {
   }
 }
 
-// Inverts a lower triangular matrix by forward substitution on all columns of
-// the inverse at once. `inverse` is scratch of the size of `a`.
+// Inverts a lower triangular matrix in place. What lies above the diagonal is
+// not read.
+//
+// The inverse times the matrix is the identity, so column j of the inverse is
+// that of the identity less later columns of it, times elements of the matrix.
+// These are known from the beginning: only the last of the columns is waited
+// for. (By rows, each element of the inverse waits for another one.)
 template <typename T>
-void InvertTriangle(const Columns<T>& a, bool unit, T* inverse) {
+void InvertTriangle(const Columns<T>& a, bool unit) {
   const int64_t n = a.rows;
-  if (unit) {
-    for (int64_t c = 0; c < n; ++c) a[c][c] = 1;
-  }
-  ClearAbove(a);
-  std::fill(inverse, inverse + n * a.step, T{0});
-  for (int64_t c = 0; c < n; ++c) inverse[c * a.step + c] = 1;
-  // Row i of the inverse is final once all rows before it have been subtracted.
-  for (int64_t i = 0; i < n; ++i) {
-    const T pivot = a[i][i];
-    ByFour(0, i + 1, [&]<int kCount>(int64_t c) {
-      T factors[kCount];
-      for (int k = 0; k < kCount; ++k) {
-        T& x = inverse[(c + k) * a.step + i];
-        x /= pivot;
-        factors[k] = -x;
+  for (int64_t j = n - 1; j >= 0; --j) {
+    T* const x = a[j];
+    const T pivot = unit ? T{1} : x[j];
+    const int64_t first = VectorOf<T>(j);
+    // Elements of the matrix are replaced after they have been read.
+    for (int64_t i = VectorOf<T>(n - 1); i >= first; i -= kLanes<T>) {
+      const int64_t end = std::min(n, i + kLanes<T>);
+      // Two sums, of which each waits only for half of the products. Rows
+      // before j are dropped in the end.
+      Vector<T> sum = {}, other = {};
+      if (i == first) sum = Mask<T>(j - i + 1).Select(Broadcast(T{1}), sum);
+      for (int64_t k = end - 1; k > j; --k) {
+        const auto next =
+            MultiplyAdd<T>(Broadcast(-x[k]), Load<Vector<T>>(a[k] + i), other);
+        // Rows before k stay as they are, even if x[k] is NaN.
+        const auto kept = k > i ? Mask<T>(k - i).Select(other, next) : next;
+        other = sum;
+        sum = kept;
       }
-      AddTo<kCount>(factors, a[i], inverse + c * a.step, a.step, i + 1, n);
-    });
+      sum += other;
+      sum /= Broadcast(pivot);
+      if (j > i) sum = Mask<T>(j - i).Select(Vector<T>{}, sum);
+      if (end < i + kLanes<T>) {
+        sum = Mask<T>(end - i).Select(sum, Vector<T>{});
+      }
+      Store(x + i, sum);
+    }
+    std::fill(x, x + first, T{0});
   }
-  std::copy(inverse, inverse + n * a.step, a.data);
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -55,10 +55,7 @@ class FactoriseKernel final : public Kernel {
     const int64_t step = Columns<T>::Padded(rows_);
     const int64_t across = Columns<T>::Padded(columns_);
     const int64_t size = step * columns_ + kBehind;
-    const bool inverts =
-        kind_ == FactorKind::kInverse || kind_ == FactorKind::kUnitInverse;
-    T* const data =
-        scratch.Get<T>(size + 4 * step + 4 * across + (inverts ? size : 0));
+    T* const data = scratch.Get<T>(size + 4 * step + 4 * across);
     const Columns<T> a = {data, rows_, columns_, step};
     T* const v = data + size;
     T* const w = v + step;
@@ -79,7 +76,7 @@ class FactoriseKernel final : public Kernel {
         break;
       case FactorKind::kInverse:
       case FactorKind::kUnitInverse:
-        InvertTriangle(a, kind_ == FactorKind::kUnitInverse, row + 4 * across);
+        InvertTriangle(a, kind_ == FactorKind::kUnitInverse);
         break;
       case FactorKind::kHessenberg:
         Hessenberg(a, v, w, to_[1].At<T>(memory, i));

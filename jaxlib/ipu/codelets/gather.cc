@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,14 +34,13 @@ class GatherKernel : public Kernel {
   GatherKernel(Windows windows, const ComputeSet& set)
       : windows_(std::move(windows)),
         operand_(set.operands[0].view),
-        indices_(set.operands[1].view),
         result_(set.results[0].view),
         copy_(operand_.item_size, windows_.extents, windows_.tensor_strides,
               windows_.other_strides),
         singles_(windows_.AreSingles() &&
                  windows_.batch[0].other == operand_.item_size),
         recorded_(RecordedWindows::Make(windows_, /*drops=*/false, operand_,
-                                        indices_, result_)) {
+                                        result_)) {
     // However small a window is, it costs a cache line.
     const int64_t cost = std::max<int64_t>(copy_.bytes(), 32);
     grain_ = std::max<int64_t>(1, StridedCopy::kParallelBytes / 2 / cost);
@@ -57,7 +57,7 @@ class GatherKernel : public Kernel {
     if (copy_.bytes() >= StridedCopy::kParallelBytes) {
       const char* const operand = operand_.Data(memory);
       char* const result = result_.Data(memory);
-      return windows_.ForEach(indices_.Data(memory), 0, windows_.count,
+      return windows_.ForEach(memory, 0, windows_.count,
                               /*clamp=*/true,
                               [&](const Windows::Place* places, int64_t n) {
                                 for (int64_t i = 0; i < n; ++i) {
@@ -122,13 +122,12 @@ class GatherKernel : public Kernel {
     dims[0].extent = end - begin;
     const char* const operand = operand_.Data(memory) + begin * dims[0].source;
     char* const result = result_.Data(memory) + begin * dims[0].destination;
-    const char* const indices = indices_.Data(memory);
     int32_t offsets[kManyOffsets];
     const auto for_each_row = [&](const auto& gather) {
       for (int64_t first = 0; first < windows_.count; first += kManyOffsets) {
         const int64_t n = std::min(kManyOffsets, windows_.count - first);
         for (int64_t i = 0; i < n; i += Windows::kBlock) {
-          windows_.LocateEven(indices, first + i,
+          windows_.LocateEven(memory, first + i,
                               first + std::min(i + Windows::kBlock, n),
                               /*clamp=*/true, offsets + i);
         }
@@ -172,11 +171,10 @@ class GatherKernel : public Kernel {
 
   void GatherWindows(const Memory& memory, int64_t begin, int64_t end) const {
     const char* const operand = operand_.Data(memory);
-    const char* const indices = indices_.Data(memory);
     char* const result = result_.Data(memory);
-    if (singles_) return GatherSingles(operand, indices, result, begin, end);
+    if (singles_) return GatherSingles(memory, begin, end);
     const auto gather = [&](const auto& copy) {
-      windows_.ForEach(indices, begin, end, /*clamp=*/true,
+      windows_.ForEach(memory, begin, end, /*clamp=*/true,
                        [&](const Windows::Place* places, int64_t n) {
                          for (int64_t i = 0; i < n; ++i) {
                            // Prefetch a later window.
@@ -194,13 +192,14 @@ class GatherKernel : public Kernel {
     }
   }
 
-  void GatherSingles(const char* operand, const char* indices, char* result,
-                     int64_t begin, int64_t end) const {
+  void GatherSingles(const Memory& memory, int64_t begin, int64_t end) const {
+    const char* const operand = operand_.Data(memory);
+    char* const result = result_.Data(memory);
     int32_t offsets[Windows::kBlock];
     WithItem(operand_.item_size, [&]<typename Item>(Item) {
       for (; begin < end; begin += Windows::kBlock) {
         const int64_t n = std::min(Windows::kBlock, end - begin);
-        windows_.LocateEven(indices, begin, begin + n, /*clamp=*/true, offsets);
+        windows_.LocateEven(memory, begin, begin + n, /*clamp=*/true, offsets);
         GatherItems<Item>(operand, offsets, n, result + begin * sizeof(Item));
       }
     });
@@ -208,7 +207,6 @@ class GatherKernel : public Kernel {
 
   const Windows windows_;
   const View operand_;
-  const View indices_;
   const View result_;
   const StridedCopy copy_;
   const bool singles_;
@@ -223,18 +221,18 @@ class GatherKernel : public Kernel {
 }  // namespace
 
 KernelOr MakeKernel(const ComputeSet& set, const program::Gather& fields) {
-  if (set.operands.size() != 2 || set.results.size() != 1) {
+  if (set.operands.size() < 2 || set.results.size() != 1) {
     return InvalidArgument("gather: takes an operand and indices");
   }
   const View& operand = set.operands[0].view;
   if (operand.dtype != set.results[0].view.dtype) {
     return InvalidArgument("gather: operand and result differ in type");
   }
-  StatusOr<Windows> windows =
-      Windows::Make("gather", set,
-                    {fields.num_batch_dims, fields.start_index_map,
-                     fields.slice_sizes, fields.batch_dims, fields.window_dims},
-                    operand, set.operands[1], set.results[0]);
+  StatusOr<Windows> windows = Windows::Make(
+      "gather", set,
+      {fields.num_batch_dims, fields.start_index_map, fields.slice_sizes,
+       fields.batch_dims, fields.window_dims},
+      operand, std::span(set.operands).subspan(1), set.results[0]);
   if (!windows.ok()) return windows.status();
   if (windows->count == 0) return KernelOr(nullptr);
   if (windows->none_fits) {

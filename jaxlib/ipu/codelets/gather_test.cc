@@ -23,8 +23,8 @@ void CheckGather(Case c, DType dtype, std::mt19937& random,
       c.shape,
       {Dense(0, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1)),
        Dense(1, index_dtype, c.index_shape, c.index_dims)},
-      {Dense(2, dtype, c.other_shape, c.other_dims)},
-      wrap};
+      {Dense(2, dtype, c.other_shape, c.other_dims)}};
+  set.operands[1].index_wrap = wrap;
   Wrap<Index>(c, wrap);
   std::vector<T> expected(Count(c.shape));
   for (int64_t i = 0; i < Count(c.shape); ++i) {
@@ -39,20 +39,30 @@ void CheckGather(Case c, DType dtype, std::mt19937& random,
   fields.batch_dims = c.fields.batch_dims;
   fields.window_dims = c.fields.window_dims;
   ThreadPool threads(2);
-  for (const Factories* table : SupportedFactories()) {
-    std::vector<T> result(expected.size(), T(77));
-    char* bases[] = {Bytes(operand), Bytes(indices), Bytes(result)};
-    KernelOr kernel = table->kernel(set, {fields});
-    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-    (*kernel)->Run(Memory{bases}, threads);
-    ASSERT_EQ(result, expected);
-    result.assign(expected.size(), T(77));
-    if (RunInLoop(*table, **kernel, Memory{bases})) {
-      ASSERT_EQ(result, expected) << "in a loop";
-    } else {
-      EXPECT_GT(Count(c.shape), 128);
+  const auto check = [&](std::vector<Index>& read) {
+    for (const Factories* table : SupportedFactories()) {
+      std::vector<T> result(expected.size(), T(77));
+      char* bases[] = {Bytes(operand), Bytes(read), Bytes(result)};
+      KernelOr kernel = table->kernel(set, {fields});
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      (*kernel)->Run(Memory{bases}, threads);
+      ASSERT_EQ(result, expected);
+      result.assign(expected.size(), T(77));
+      if (RunInLoop(*table, **kernel, Memory{bases})) {
+        ASSERT_EQ(result, expected) << "in a loop";
+      } else {
+        EXPECT_GT(Count(c.shape), 128);
+      }
     }
-  }
+  };
+  check(indices);
+  if (fields.start_index_map.size() < 2) return;
+  std::vector<Index> planes;
+  const std::vector<Operand> arrays =
+      IndexArrays(c, set.operands[1], indices, planes);
+  set.operands.resize(1);
+  set.operands.insert(set.operands.end(), arrays.begin(), arrays.end());
+  check(planes);
 }
 
 TEST(Gather, RandomCases) {

@@ -36,11 +36,10 @@ bool IsNear(const WindowStart& start, int64_t bytes) {
 std::optional<RecordedWindows> RecordedWindows::Make(const Windows& windows,
                                                      bool drops,
                                                      const View& tensor,
-                                                     const View& indices,
                                                      const View& other) {
   const StridedCopy copy(tensor.item_size, windows.extents,
                          windows.tensor_strides, windows.other_strides);
-  if (windows.count > kMostWindows || windows.wrap != 0 || !copy.dense() ||
+  if (windows.count > kMostWindows || !copy.dense() ||
       !AreWords(copy.bytes()) || copy.bytes() > kMostBytes ||
       windows.index_dtype != DType::kI32 || windows.components.empty() ||
       windows.components.size() > kMostIndices) {
@@ -50,7 +49,8 @@ std::optional<RecordedWindows> RecordedWindows::Make(const Windows& windows,
   RecordedWindows recorded;
   recorded.start_.drops = drops;
   for (const Windows::Component& c : windows.components) {
-    if (c.limit > kHighest || c.tensor > kHighest || c.tensor < 0) {
+    if (c.limit > kHighest || c.tensor > kHighest || c.tensor < 0 ||
+        c.wrap != 0) {
       return std::nullopt;
     }
     recorded.start_.indices.push_back(
@@ -62,7 +62,7 @@ std::optional<RecordedWindows> RecordedWindows::Make(const Windows& windows,
   for (int64_t k = 0; k < windows.count; ++k) {
     Window window{
         {}, {tensor.base, tensor.offset, 0}, {other.base, other.offset, bytes}};
-    int64_t index = indices.offset;
+    int64_t index = 0;
     int64_t rest = k;
     for (size_t d = windows.batch.size(); d-- > 0;) {
       const Windows::Batch& batch = windows.batch[d];
@@ -73,8 +73,9 @@ std::optional<RecordedWindows> RecordedWindows::Make(const Windows& windows,
       window.other.offset += i * batch.other;
     }
     for (const Windows::Component& c : windows.components) {
+      const View& array = windows.indices[c.array];
       window.indices.push_back(
-          {indices.base, index + c.index, sizeof(int32_t)});
+          {array.base, array.offset + index + c.index, sizeof(int32_t)});
     }
     recorded.windows_.push_back(std::move(window));
   }

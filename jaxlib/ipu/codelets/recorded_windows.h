@@ -24,7 +24,6 @@ class RecordedWindows {
   // fit inside, a scatter `drops` them.
   static std::optional<RecordedWindows> Make(const Windows& windows, bool drops,
                                              const View& tensor,
-                                             const View& indices,
                                              const View& other);
   // The same of one window, whose indices are scalars. `start` does not drop.
   static std::optional<RecordedWindows> Make(WindowStart start,

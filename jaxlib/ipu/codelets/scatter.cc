@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "jaxlib/ipu/codelets/recorded_windows.h"
@@ -41,15 +42,14 @@ class ScatterKernel : public Kernel {
                 program::ReduceKind kind, bool unique,
                 std::unique_ptr<WindowUpdate> update)
       : windows_(std::move(windows)),
-        indices_(set.operands[0].view),
-        updates_(set.operands[1].view),
+        updates_(set.operands.back().view),
         result_(set.results[0].view),
         update_(std::move(update)),
         singles_(windows_.AreSingles()),
         overwrites_(kind == program::ReduceKind::kSet),
         combiner_(SameCombiner(kind, result_)),
         recorded_(RecordedWindows::Make(windows_, /*drops=*/true, result_,
-                                        indices_, updates_)) {
+                                        updates_)) {
     int64_t window_bytes = result_.item_size;
     for (int64_t n : windows_.extents) window_bytes *= n;
     // However small a window is, it costs a cache line.
@@ -126,16 +126,15 @@ class ScatterKernel : public Kernel {
   void Update(const Memory& memory, int64_t begin, int64_t end,
               int64_t first_column, int64_t last_column) const {
     if (singles_) {
-      return update_->ApplySingles(windows_, indices_.Data(memory),
-                                   updates_.Data(memory), result_.Data(memory),
-                                   begin, end);
+      return update_->ApplySingles(windows_, memory, updates_.Data(memory),
+                                   result_.Data(memory), begin, end);
     }
     if (windows_.even) {
-      return update_->ApplyEven(windows_, indices_.Data(memory), begin, end,
+      return update_->ApplyEven(windows_, memory, begin, end,
                                 updates_.Data(memory), result_.Data(memory),
                                 first_column, last_column);
     }
-    windows_.ForEach(indices_.Data(memory), begin, end, /*clamp=*/false,
+    windows_.ForEach(memory, begin, end, /*clamp=*/false,
                      [&](const Windows::Place* places, int64_t n) {
                        update_->Apply(places, n, updates_.Data(memory),
                                       result_.Data(memory), first_column,
@@ -151,7 +150,7 @@ class ScatterKernel : public Kernel {
     const int64_t part = result_bytes_ / parts + 1;
     const int64_t first = begin == 0 ? Limits::min() : begin * part;
     const int64_t last = end == parts ? Limits::max() : end * part;
-    windows_.ForEach(indices_.Data(memory), 0, windows_.count, /*clamp=*/false,
+    windows_.ForEach(memory, 0, windows_.count, /*clamp=*/false,
                      [&](Windows::Place* places, int64_t n) {
                        // Branch-free, since the branch would be unpredictable.
                        int64_t own = 0;
@@ -166,7 +165,6 @@ class ScatterKernel : public Kernel {
   }
 
   const Windows windows_;
-  const View indices_;
   const View updates_;
   const View result_;
   const std::unique_ptr<const WindowUpdate> update_;
@@ -182,18 +180,19 @@ class ScatterKernel : public Kernel {
 }  // namespace
 
 KernelOr MakeKernel(const ComputeSet& set, const program::Scatter& fields) {
-  if (set.operands.size() != 2 || set.results.size() != 1) {
+  if (set.operands.size() < 2 || set.results.size() != 1) {
     return InvalidArgument("scatter: takes indices and updates");
   }
   const View& result = set.results[0].view;
-  if (set.operands[1].view.dtype != result.dtype) {
+  if (set.operands.back().view.dtype != result.dtype) {
     return InvalidArgument("scatter: updates and result differ in type");
   }
   StatusOr<Windows> windows = Windows::Make(
       "scatter", set,
       {fields.num_batch_dims, fields.start_index_map, fields.window_sizes,
        fields.batch_dims, fields.window_dims},
-      result, set.operands[0], set.operands[1]);
+      result, std::span(set.operands).first(set.operands.size() - 1),
+      set.operands.back());
   if (!windows.ok()) return windows.status();
   StatusOr<std::unique_ptr<WindowUpdate>> update =
       WindowUpdate::Make(*windows, result.dtype, fields);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <random>
 #include <utility>
 #include <vector>
@@ -29,8 +31,8 @@ void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
       c.shape,
       {Dense(0, index_dtype, c.index_shape, c.index_dims),
        Dense(1, dtype, c.other_shape, c.other_dims)},
-      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))},
-      wrap};
+      {Dense(2, dtype, c.operand, std::vector<int32_t>(c.shape.size(), -1))}};
+  set.operands[0].index_wrap = wrap;
   Wrap<Index>(c, wrap);
   std::vector<T> expected = old;
   for (int64_t i = 0; i < Count(c.shape); ++i) {
@@ -40,24 +42,34 @@ void CheckScatter(Case c, DType dtype, ReduceKind kind, Combine combine,
     expected[at] =
         combine(expected[at], updates[PositionAt(set.operands[1], index)]);
   }
-  for (int count : {1, 2, 3}) {
-    ThreadPool threads(count);
-    for (const Factories* table : SupportedFactories()) {
-      std::vector<T> result = old;
-      char* bases[] = {Bytes(indices), Bytes(updates), Bytes(result)};
-      KernelOr kernel = table->kernel(set, {c.fields});
-      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-      if (*kernel) (*kernel)->Run(Memory{bases}, threads);
-      ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);
-      if (*kernel == nullptr) continue;
-      result = old;
-      if (RunInLoop(*table, **kernel, Memory{bases})) {
-        ASSERT_EQ(result, expected) << "in a loop";
-      } else {
-        EXPECT_GT(Count(c.shape), 128);
+  const auto check = [&](std::vector<Index>& read) {
+    for (int count : {1, 2, 3}) {
+      ThreadPool threads(count);
+      for (const Factories* table : SupportedFactories()) {
+        std::vector<T> result = old;
+        char* bases[] = {Bytes(read), Bytes(updates), Bytes(result)};
+        KernelOr kernel = table->kernel(set, {c.fields});
+        ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+        if (*kernel) (*kernel)->Run(Memory{bases}, threads);
+        ASSERT_EQ(result, expected) << "kind " << int(c.fields.kind);
+        if (*kernel == nullptr) continue;
+        result = old;
+        if (RunInLoop(*table, **kernel, Memory{bases})) {
+          ASSERT_EQ(result, expected) << "in a loop";
+        } else {
+          EXPECT_GT(Count(c.shape), 128);
+        }
       }
     }
-  }
+  };
+  check(indices);
+  if (c.fields.start_index_map.size() < 2) return;
+  std::vector<Index> planes;
+  std::vector<Operand> arrays =
+      IndexArrays(c, set.operands[0], indices, planes);
+  arrays.push_back(set.operands[1]);
+  set.operands = std::move(arrays);
+  check(planes);
 }
 
 TEST(Scatter, RandomCases) {
@@ -229,6 +241,69 @@ TEST(Scatter, LongWindowsThatOverlap) {
         c, DType::kF32, ReduceKind::kSet, [](float, float b) { return b; },
         random);
   }
+}
+
+// The extreme of elements, of which NaN is more than any number.
+template <typename T>
+void CheckExtremes(DType dtype, std::mt19937& random) {
+  using Limits = std::numeric_limits<T>;
+  const T special[] = {T{0},
+                       -T{0},
+                       T{1},
+                       -T{3},
+                       Limits::denorm_min(),
+                       -Limits::denorm_min(),
+                       Limits::infinity(),
+                       -Limits::infinity(),
+                       Limits::max(),
+                       Limits::quiet_NaN(),
+                       -Limits::quiet_NaN()};
+  constexpr int64_t kEntries = 40;
+  for (const ReduceKind kind : {ReduceKind::kMax, ReduceKind::kMin}) {
+    for (int64_t count = 0; count <= 130; ++count) {
+      Case c = Points(random, std::max<int64_t>(count, 1), {kEntries});
+      c.fields.kind = static_cast<uint8_t>(kind);
+      const program::Execute step;
+      const ComputeSet set{step,
+                           c.shape,
+                           {Dense(0, DType::kI32, c.index_shape, c.index_dims),
+                            Dense(1, dtype, c.other_shape, c.other_dims)},
+                           {Dense(2, dtype, c.operand, {-1})}};
+      std::vector<T> old(kEntries), updates(c.shape[0]);
+      for (T& x : old) x = special[random() % std::size(special)];
+      for (T& x : updates) x = special[random() % std::size(special)];
+      std::vector<T> expected = old;
+      for (int64_t i = 0; i < c.shape[0]; ++i) {
+        const int64_t at = Locate(c, {i}, /*clamp=*/false);
+        if (at < 0) continue;
+        T& x = expected[at];
+        const T y = updates[i];
+        const bool takes = kind == ReduceKind::kMax ? y > x : y < x;
+        if (x == x && (takes || y != y)) x = y;
+      }
+      for (const Factories* table : SupportedFactories()) {
+        std::vector<T> result = old;
+        char* bases[] = {Bytes(c.indices), Bytes(updates), Bytes(result)};
+        const KernelOr kernel = table->kernel(set, {c.fields});
+        ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+        ThreadPool threads(1);
+        (*kernel)->Run(Memory{bases}, threads);
+        for (int64_t k = 0; k < kEntries; ++k) {
+          if (expected[k] != expected[k]) {
+            EXPECT_NE(result[k], result[k]);
+          } else {  // zeros may have either sign
+            EXPECT_EQ(result[k], expected[k]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Scatter, ExtremesOfSpecialNumbers) {
+  std::mt19937 random(9);
+  CheckExtremes<float>(DType::kF32, random);
+  CheckExtremes<double>(DType::kF64, random);
 }
 
 // Negative indices to which the kernel adds a number itself.

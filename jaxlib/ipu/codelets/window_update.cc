@@ -1,5 +1,7 @@
 #include "jaxlib/ipu/codelets/window_update.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -65,10 +67,36 @@ struct SetRow {
   }
 };
 
+// One element combined with another. The processor's maximum is its second
+// operand if one of them is NaN. With the old element there, only the new one
+// is examined, and no update waits for that: the next one may be of the same
+// element. Measured: 10^5 f32 into 1000 took 45 us instead of 60 to 120, as the
+// compiler moved elements through other registers.
+template <typename Op, typename V>
+V CombineOne(V old, V next) {
+  constexpr bool kLargest = std::is_same_v<Op, Largest>;
+  if constexpr (kLargest || std::is_same_v<Op, Smallest>) {
+    if constexpr (std::is_same_v<V, float>) {
+      const __m128 a = _mm_set_ss(old), b = _mm_set_ss(next);
+      const __m128 found = kLargest ? _mm_max_ss(b, a) : _mm_min_ss(b, a);
+      return _mm_cvtss_f32(_mm_blendv_ps(found, b, _mm_cmpunord_ss(b, b)));
+    } else if constexpr (std::is_same_v<V, double>) {
+      const __m128d a = _mm_set_sd(old), b = _mm_set_sd(next);
+      const __m128d found = kLargest ? _mm_max_sd(b, a) : _mm_min_sd(b, a);
+      return _mm_cvtsd_f64(_mm_blendv_pd(found, b, _mm_cmpunord_sd(b, b)));
+    }
+  }
+  return Op::template Apply<V>(old, next);
+}
+
 // Combines a row by a monoid, element by element, in type V.
 template <typename T, typename V, typename Op>
 struct CombineRow {
-  void One(const char* from, char* to) const { Some<1>(from, to); }
+  void One(const char* from, char* to) const {
+    const T value(CombineOne<Op>(static_cast<V>(ElementAt<T>(to)),
+                                 static_cast<V>(ElementAt<T>(from))));
+    std::memcpy(to, &value, sizeof value);
+  }
   // kCount elements next to each other.
   template <int64_t kCount>
   void Some(const char* from, char* to) const {
@@ -93,15 +121,15 @@ struct CombineRow {
 #pragma GCC unroll 8
       for (int64_t i = 0; i < kFew; ++i) {
         if (i == row.extent) return;
-        One(from + i * row.source, to + i * row.destination);
+        Some<1>(from + i * row.source, to + i * row.destination);
       }
     } else if (row.source == kItem && row.destination == kItem) {
       for (int64_t i = 0; i < row.extent; ++i) {
-        One(from + i * kItem, to + i * kItem);
+        Some<1>(from + i * kItem, to + i * kItem);
       }
     } else {
       for (int64_t i = 0; i < row.extent; ++i) {
-        One(from + i * row.source, to + i * row.destination);
+        Some<1>(from + i * row.source, to + i * row.destination);
       }
     }
   }
@@ -163,7 +191,7 @@ class RowsUpdate : public WindowUpdate {
     ApplyAt<false>(row, place, count, updates, result, begin, end);
   }
 
-  void ApplyEven(const Windows& windows, const char* indices, int64_t first,
+  void ApplyEven(const Windows& windows, const Memory& memory, int64_t first,
                  int64_t last, const char* updates, char* result, int64_t begin,
                  int64_t end) const override {
     auto&& row = make_row_();
@@ -171,7 +199,7 @@ class RowsUpdate : public WindowUpdate {
     int32_t offsets[Windows::kBlock];
     for (; first < last; first += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, last - first);
-      windows.LocateEven(indices, first, first + n, /*clamp=*/false, offsets);
+      windows.LocateEven(memory, first, first + n, /*clamp=*/false, offsets);
       const auto place = [&](int64_t i) {
         return Windows::Place{offsets[i], (first + i) * step};
       };
@@ -179,7 +207,7 @@ class RowsUpdate : public WindowUpdate {
     }
   }
 
-  void ApplySingles(const Windows& windows, const char* indices,
+  void ApplySingles(const Windows& windows, const Memory& memory,
                     const char* updates, char* result, int64_t begin,
                     int64_t end) const override {
     auto&& row = make_row_();
@@ -187,7 +215,7 @@ class RowsUpdate : public WindowUpdate {
     int32_t offsets[Windows::kBlock];
     for (; begin < end; begin += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, end - begin);
-      windows.LocateEven(indices, begin, begin + n, /*clamp=*/false, offsets);
+      windows.LocateEven(memory, begin, begin + n, /*clamp=*/false, offsets);
       const char* const from = updates + begin * step;
       for (int64_t at = 0; at < n * step; at += kLine) {
         __builtin_prefetch(from + at + kUpdatesAhead);

@@ -60,9 +60,10 @@ StartOf<Index> ClampSingle(Index index, int64_t limit) {
 // component of their indices. Offsets of those that are dropped become
 // negative.
 template <typename Index, bool kClamp, bool kAdd>
-void LocateEach(const Windows::Component& component, Index wrap,
+void LocateEach(const Windows::Component& component,
                 const char* __restrict indices, int64_t n,
                 int32_t* __restrict offsets) {
+  const auto wrap = static_cast<Index>(component.wrap);
   const int64_t limit = component.limit;
   const auto tensor = static_cast<int32_t>(component.tensor);
   for (int64_t i = 0; i < n; ++i) {
@@ -132,37 +133,40 @@ std::vector<Windows::Batch> Join(const std::vector<Windows::Batch>& batch) {
 }
 
 // Locates a run of windows along the innermost batch dimension, the first of
-// which is at `index` and `place`.
+// which is at `index` in each array of indices and at `place`.
 template <typename Index, bool kClamp>
-int64_t LocateRun(const std::vector<Windows::Component>& components, Index wrap,
-                  const Windows::Batch& step, int64_t run, const char* index,
-                  Windows::Place place, Windows::Place* places) {
+int64_t LocateRun(const Windows& w, const Memory& memory, int64_t run,
+                  int64_t index, Windows::Place place, Windows::Place* places) {
+  const Windows::Batch& step = w.batch.back();
   struct Start {
     int64_t offset;
     bool inside;
   };
-  const auto start_of = [wrap](const char* vector,
-                               const Windows::Component& c) {
-    const auto component = ReadIndex<Index>(vector + c.index, wrap);
+  const auto start_of = [](const char* at, const Windows::Component& c) {
+    const auto component = ReadIndex<Index>(at, static_cast<Index>(c.wrap));
     const int64_t start = Clamp(component, c.limit);
     return Start{start * c.tensor, start == static_cast<int64_t>(component)};
   };
   int64_t found = 0;
   const auto loop = [&](const auto& start_at) {
     for (int64_t i = 0; i < run; ++i) {
-      const Start start = start_at(index + i * step.index);
+      const Start start = start_at(i * step.index);
       places[found] = {place.tensor + i * step.tensor + start.offset,
                        place.other + i * step.other};
       found += kClamp || start.inside;
     }
   };
-  if (components.size() == 1) {
-    loop([&, c = components[0]](const char* at) { return start_of(at, c); });
+  const auto first = [&](const Windows::Component& c) {
+    return w.indices[c.array].Data(memory) + c.index + index;
+  };
+  if (w.components.size() == 1) {
+    loop([c = w.components[0], from = first(w.components[0]),
+          &start_of](int64_t at) { return start_of(from + at, c); });
   } else {
-    loop([&](const char* at) {
+    loop([&](int64_t at) {
       Start sum{0, true};
-      for (const Windows::Component& c : components) {
-        const Start start = start_of(at, c);
+      for (const Windows::Component& c : w.components) {
+        const Start start = start_of(first(c) + at, c);
         sum.offset += start.offset;
         sum.inside &= start.inside;
       }
@@ -173,12 +177,12 @@ int64_t LocateRun(const std::vector<Windows::Component>& components, Index wrap,
 }
 
 template <typename Index>
-int64_t LocateAs(const Windows& w, const char* indices, int64_t begin,
+int64_t LocateAs(const Windows& w, const Memory& memory, int64_t begin,
                  int64_t end, bool clamp, Windows::Place* places) {
   const Windows::Batch& inner = w.batch.back();
   int64_t found = 0;
   while (begin < end) {
-    const char* index = indices;
+    int64_t index = 0;
     Windows::Place place{0, 0};
     int64_t rest = begin;
     for (size_t d = w.batch.size(); d-- > 0 && rest > 0;) {
@@ -192,8 +196,7 @@ int64_t LocateAs(const Windows& w, const char* indices, int64_t begin,
         std::min(end - begin, inner.extent - begin % inner.extent);
     const auto locate =
         clamp ? LocateRun<Index, true> : LocateRun<Index, false>;
-    found += locate(w.components, static_cast<Index>(w.wrap), inner, run, index,
-                    place, places + found);
+    found += locate(w, memory, run, index, place, places + found);
     begin += run;
   }
   return found;
@@ -210,12 +213,12 @@ int64_t ClampedStart(DType dtype, const char* index, int64_t limit) {
   return start;
 }
 
-int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
+int64_t Windows::Locate(const Memory& memory, int64_t begin, int64_t end,
                         bool clamp, Place* places) const {
   int64_t found = 0;
   if (even) {  // the offsets by vectors
     int32_t offsets[kBlock];
-    LocateEven(indices, begin, end, clamp, offsets);
+    LocateEven(memory, begin, end, clamp, offsets);
     const int64_t step = batch[0].other;
     const int64_t n = end - begin;
     if (clamp) {
@@ -231,7 +234,7 @@ int64_t Windows::Locate(const char* indices, int64_t begin, int64_t end,
     return found;
   }
   WithIndex(index_dtype, [&]<typename Index>(Index) {
-    found = LocateAs<Index>(*this, indices, begin, end, clamp, places);
+    found = LocateAs<Index>(*this, memory, begin, end, clamp, places);
   });
   return found;
 }
@@ -258,14 +261,14 @@ bool Windows::AreSingles() const {
                              [](int64_t n) { return n == 1; });
 }
 
-void Windows::LocateEven(const char* indices, int64_t begin, int64_t end,
+void Windows::LocateEven(const Memory& memory, int64_t begin, int64_t end,
                          bool clamp, int32_t* offsets) const {
   const int64_t step = batch[0].index, n = end - begin;
   WithIndex(index_dtype, [&]<typename Index>(Index) {
     alignas(64) char dense[kBlock * sizeof(Index)];
     for (size_t k = 0; k < components.size(); ++k) {
       const Component& c = components[k];
-      const char* from = indices + c.index + begin * step;
+      const char* from = indices[c.array].Data(memory) + c.index + begin * step;
       PrefetchAhead(from, n * step);
       if (step != sizeof(Index)) {
         CopyIndices<Index>(from, step, n, dense);
@@ -275,7 +278,7 @@ void Windows::LocateEven(const char* indices, int64_t begin, int64_t end,
                                           : LocateEach<Index, true, false>
                           : k > 0 ? LocateEach<Index, false, true>
                                   : LocateEach<Index, false, false>;
-      locate(c, static_cast<Index>(wrap), from, n, offsets);
+      locate(c, from, n, offsets);
     }
   });
 }
@@ -283,7 +286,8 @@ void Windows::LocateEven(const char* indices, int64_t begin, int64_t end,
 StatusOr<Windows> Windows::Make(const std::string& codelet,
                                 const ComputeSet& set,
                                 const WindowFields& fields, const View& tensor,
-                                const Operand& indices, const Operand& other) {
+                                std::span<const Operand> indices,
+                                const Operand& other) {
   const std::vector<int64_t>& shape = set.shape;
   const auto refuse = [&](const std::string& why) {
     return InvalidArgument(codelet + ": " + why);
@@ -295,29 +299,40 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     return refuse("its fields are not of the operand's rank " +
                   std::to_string(rank));
   }
-  if (!IsInteger(indices.view.dtype)) {
-    return refuse("its indices have the element type " +
-                  std::to_string(Number(indices.view.dtype)) +
-                  ", not an integer");
-  }
   const size_t depth = fields.start_index_map.size();
-  const std::vector<int64_t>& index_shape = indices.view.shape;
-  if (index_shape.empty() ||
-      index_shape.back() != static_cast<int64_t>(depth)) {
+  const bool vectors = indices.size() == 1;
+  const View& first = indices[0].view;
+  if (vectors ? first.shape.empty() ||
+                    first.shape.back() != static_cast<int64_t>(depth)
+              : indices.size() != depth) {
     return refuse("its index vectors do not have " + std::to_string(depth) +
                   " components");
   }
 
   Windows w;
-  w.index_dtype = indices.view.dtype;
-  w.wrap = set.index_wrap;
+  w.index_dtype = first.dtype;
+  for (const Operand& array : indices) {
+    if (!IsInteger(array.view.dtype) || array.view.dtype != first.dtype) {
+      return refuse("its indices have the element type " +
+                    std::to_string(Number(array.view.dtype)) +
+                    ", not an integer, or differ in type");
+    }
+    w.indices.push_back(array.view);
+  }
   w.count = 1;
   bool empty = false;
   for (size_t d = 0; d < shape.size(); ++d) {
     empty |= shape[d] == 0;
-    const int64_t index = indices.Stride(d) * int64_t{indices.view.item_size};
+    const int64_t stride = indices[0].Stride(d);
+    const int64_t index = stride * int64_t{first.item_size};
     const bool components =
-        indices.dims[d] + 1 == static_cast<int32_t>(index_shape.size());
+        vectors &&
+        indices[0].dims[d] + 1 == static_cast<int32_t>(first.shape.size());
+    if (std::any_of(indices.begin(), indices.end(), [&](const Operand& array) {
+          return array.Stride(d) != stride && shape[d] > 1;
+        })) {
+      return refuse("its arrays of indices differ in order");
+    }
     if (d < num_batch) {
       if (components && shape[d] > 1) {
         return refuse("a batch dimension runs along the indices' components");
@@ -326,7 +341,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
                          other.Stride(d) * int64_t{other.view.item_size}});
       w.count *= shape[d];
     } else {
-      if (indices.dims[d] >= 0 && shape[d] > 1) {
+      if (indices[0].dims[d] >= 0 && shape[d] > 1) {
         return refuse("its indices differ within a window");
       }
       w.extents.push_back(shape[d]);
@@ -339,7 +354,11 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     w.count = 0;
     return w;
   }
-  if (depth > 0 && std::count(index_shape.begin(), index_shape.end(), 0) > 0) {
+  if (depth > 0 &&
+      std::any_of(indices.begin(), indices.end(), [](const Operand& array) {
+        const std::vector<int64_t>& extents = array.view.shape;
+        return std::count(extents.begin(), extents.end(), 0) > 0;
+      })) {
     return refuse("it has no indices");
   }
 
@@ -364,10 +383,12 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
     w.none_fits |= limit < 0;
     highest[d] = limit;
     moves[d] = limit > 0;
-    w.components.push_back(
-        {static_cast<int64_t>(k) * indices.view.strides.back() *
-             indices.view.item_size,
-         tensor.strides[d] * tensor.item_size, limit});
+    const int64_t component =
+        vectors ? static_cast<int64_t>(k) * first.strides.back() : 0;
+    const size_t array = vectors ? 0 : k;
+    w.components.push_back({array, component * first.item_size,
+                            tensor.strides[d] * tensor.item_size, limit,
+                            indices[array].index_wrap});
   }
   for (size_t d = 0; d < rank; ++d) {
     const int32_t batch = fields.batch_dims[d];

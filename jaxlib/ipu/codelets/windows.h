@@ -5,7 +5,9 @@
 #define JAXLIB_IPU_CODELETS_WINDOWS_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,17 +48,20 @@ struct Windows {
     int64_t other;
   };
   struct Component {
+    size_t array;    // the one of `indices` that it is in
     int64_t index;   // bytes from the start of the index vector
     int64_t tensor;  // bytes in the tensor per index
     int64_t limit;   // the highest valid start
+    int64_t wrap;    // added to negative indices
   };
 
   std::vector<Batch> batch;  // outermost first; at least one
   std::vector<Component> components;
   int64_t count = 0;       // windows
   bool none_fits = false;  // a window is larger than the tensor
+  // An array of index vectors, or one of each component.
+  std::vector<View> indices;
   DType index_dtype = DType::kNone;
-  int64_t wrap = 0;   // added to negative indices
   bool even = false;  // see AreEven
 
   // The dimensions of one window; strides are in elements.
@@ -66,15 +71,17 @@ struct Windows {
   std::vector<bool> moves;  // windows may start at different places along it
 
   // Checks the fields, and that no window that fits reaches outside the tensor.
+  // `indices` are one operand or one for each component (index_arrays.h).
   static StatusOr<Windows> Make(const std::string& codelet,
                                 const ComputeSet& set,
                                 const WindowFields& fields, const View& tensor,
-                                const Operand& indices, const Operand& other);
+                                std::span<const Operand> indices,
+                                const Operand& other);
 
   // Locates windows [begin, end), at most kBlock of them, in order, and returns
   // the number found. A window that does not fit is moved inside if `clamp`,
   // otherwise dropped.
-  int64_t Locate(const char* indices, int64_t begin, int64_t end, bool clamp,
+  int64_t Locate(const Memory& memory, int64_t begin, int64_t end, bool clamp,
                  Place* places) const;
 
   // Whether windows correspond to evenly spaced parts of the other (or all to
@@ -86,18 +93,18 @@ struct Windows {
   // offsets[i] = the byte offset of even window begin + i, for begin + i < end
   // and at most kBlock of them. A window that does not fit is moved inside if
   // `clamp`, otherwise its offset is negative.
-  void LocateEven(const char* indices, int64_t begin, int64_t end, bool clamp,
+  void LocateEven(const Memory& memory, int64_t begin, int64_t end, bool clamp,
                   int32_t* offsets) const;
 
   // Calls visit(places, count) for windows [begin, end), in order, one block at
   // a time.
   template <typename Visit>
-  void ForEach(const char* indices, int64_t begin, int64_t end, bool clamp,
+  void ForEach(const Memory& memory, int64_t begin, int64_t end, bool clamp,
                const Visit& visit) const {
     Place places[kBlock];
     for (; begin < end; begin += kBlock) {
       const int64_t n =
-          Locate(indices, begin, std::min(begin + kBlock, end), clamp, places);
+          Locate(memory, begin, std::min(begin + kBlock, end), clamp, places);
       visit(places, n);
     }
   }

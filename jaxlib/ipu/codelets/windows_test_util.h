@@ -182,6 +182,30 @@ void Wrap(Case& c, int64_t wrap) {
   }
 }
 
+// An operand for each component of the indices, instead of one of vectors.
+// Their elements become `planes`, at the given base.
+template <typename Index>
+std::vector<Operand> IndexArrays(const Case& c, const Operand& vectors,
+                                 const std::vector<Index>& indices,
+                                 std::vector<Index>& planes) {
+  const int64_t depth = c.index_shape.back();
+  const int64_t count = Count(c.index_shape) / std::max<int64_t>(depth, 1);
+  std::vector<Operand> arrays;
+  planes.resize(indices.size());
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t i = 0; i < count; ++i) {
+      planes[k * count + i] = indices[i * depth + k];
+    }
+    Operand array =
+        Dense(vectors.view.base, vectors.view.dtype,
+              {c.index_shape.begin(), c.index_shape.end() - 1}, c.index_dims);
+    array.view.offset = k * count * int64_t{sizeof(Index)};
+    array.index_wrap = vectors.index_wrap;
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
+}
+
 // The position in the operand of a point of the iteration space, or -1 if its
 // window does not fit and is not clamped.
 inline int64_t Locate(const Case& c, const std::vector<int64_t>& index,

@@ -17,7 +17,7 @@ from jaxlib.ipu.codelets._codelet import Codelet
 from jaxlib.ipu.codelets._hints import Hints
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import SIZE
-from jaxlib.ipu.ir.graph import Graph, Node, Shape, Value
+from jaxlib.ipu.ir.graph import Graph, Node, Shape, Users, Value, users
 from jaxlib.ipu.ir.map_program import MAP
 from jaxlib.ipu.ir.registry import REGISTRY, has_effect
 from jaxlib.ipu.kernel.writer import Writer
@@ -60,6 +60,7 @@ class Builder(Exchanges):
     self.functions: list[Function] = []
     self._graph: Graph | None = None
     self._readers: dict[int, list[Node]] | None = None
+    self._users: Users | None = None
 
   def share_of_steps(self) -> float:
     """The share of a tile's SRAM for a step with run-time indices
@@ -274,8 +275,8 @@ class Builder(Exchanges):
     begin = len(steps)
     once |= len(self._scopes) == 1
     reuse = Reuse(self, self.products, graph) if once else None
-    outer = self.location, self._graph, self._readers
-    self._graph, self._readers = graph, None
+    outer = self.location, self._graph, self._readers, self._users
+    self._graph, self._readers, self._users = graph, None, None
     for operation, node in enumerate(graph.nodes):
       self.locate(node)
       definition = REGISTRY.get(node.op)
@@ -291,7 +292,7 @@ class Builder(Exchanges):
           step.operation, step.has_effect = operation, effect
           step.origins = node.origins
         begin = len(steps)
-    self.location, self._graph, self._readers = outer
+    self.location, self._graph, self._readers, self._users = outer
     results = [self.view(v) for v in graph.results]
     steps.freed = set(freed)
     steps.kept = {v.root for v in results}
@@ -305,6 +306,15 @@ class Builder(Exchanges):
         for v in node.inputs:
           self._readers.setdefault(id(v), []).append(node)
     return self._readers.get(id(value), [])
+
+  def only_reader(self, value: Value) -> Node | None:
+    """The node of the current graph that is all that uses a value, once."""
+    readers = self.readers(value)
+    if len(readers) != 1 or self._graph is None:
+      return None
+    if self._users is None:
+      self._users = users(self._graph)
+    return readers[0] if len(self._users[id(value)]) == 1 else None
 
   def read_as(self, value: Value) -> Value:
     """A value under the shape in which it is read, if all it is used for at
@@ -323,7 +333,7 @@ class Builder(Exchanges):
       if node.op != MAP:
         continue
       for other in node.inputs:
-        if other.shape != value.shape or id(other) not in self._values:
+        if other.shape != value.shape or not self.is_defined(other):
           continue
         view = self.view(other)
         info = self.tensors[view.root]

@@ -54,6 +54,14 @@ class Tensors:
     self._values[id(value)] = view
     self._keep.append(value)  # keeps its id unique
 
+  def undefine(self, value: Value) -> None:
+    """Forgets a value of a graph that was lowered before."""
+    self._values.pop(id(value), None)
+
+  def is_defined(self, value: Value) -> bool:
+    """Whether a value has a view."""
+    return id(value) in self._values
+
   def root_view(self, root: int) -> View:
     """The view of a whole root."""
     return whole_view(self.tensors, root)

@@ -1,9 +1,9 @@
 """concatenate and pad: exchanges into parts of a new tensor. Adjacent slices of
-an array that are concatenated again are a view."""
+an array that are concatenated again are a view. Parts of parts, as of a matrix
+of blocks, are copied to their places at once."""
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from jaxlib.ipu.ir.attributes import Padding, ints
@@ -18,17 +18,21 @@ from jaxlib.ipu.plan.default_layout import COARSER
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.view import View, adjoin
 
+CONCATENATE = "stablehlo.concatenate"
+
 
 def _concatenate(builder: Builder, node: Node) -> None:
-  dimension = node.attributes
-  views = [builder.view(v) for v in node.inputs]
-  ends = list(itertools.accumulate(v.shape[dimension] for v in views))
-  bounds = list(zip([0, *ends], ends))
-  whole = adjoin(views, dimension)
-  if whole is not None:
-    builder.define(node.results[0], whole)
-    return
   value = node.results[0]
+  if not any(_is_nested(builder, v, node) for v in node.inputs):
+    views = [builder.view(v) for v in node.inputs]
+    whole = adjoin(views, node.attributes)
+    if whole is not None:
+      builder.define(value, whole)
+      return
+  reader = builder.only_reader(value)
+  if reader is not None and reader.op == CONCATENATE:
+    builder.undefine(value)
+    return  # the reader copies the parts
   read = builder.read_as(value)
   layout = _for_reader(builder, read)
   fixed = layout is not None
@@ -36,18 +40,15 @@ def _concatenate(builder: Builder, node: Node) -> None:
     node, layout or builder.default_layout(read.shape, value.dtype)
   )
   whole = builder.root_view(root)
-  pairs = [
-    (view, part(whole, dimension, *bound))
-    for view, bound in zip(views, bounds, strict=True)
-  ]
+  pairs = _pairs(builder, node, whole)
   # Parts of an array in another order (`jnp.roll`) may keep its mapping, and
   # others may stay in place, side by side (`jnp.stack`).
   result = builder.tensors[root]
   layouts = [result.layout]
-  for view in () if fixed else views:
+  for view, _ in () if fixed else pairs:
     info = builder.tensors[view.root]
     alike = info.shape == result.shape and not info.layout.replicas
-    found = info.layout if alike else _beside(view, info, dimension, result)
+    found = info.layout if alike else _beside(view, info, result)
     if found is not None and found not in layouts:
       layouts.append(found)
   if len(layouts) > 1:
@@ -59,6 +60,35 @@ def _concatenate(builder: Builder, node: Node) -> None:
   builder.copy_to(pairs)
 
 
+def _is_nested(builder: Builder, value: Value, reader: Node) -> bool:
+  """Whether a value is a concatenation of which only the parts exist."""
+  node = value.node
+  return (
+    node is not None
+    and node.op == CONCATENATE
+    and not builder.is_defined(value)
+    and builder.only_reader(value) is reader
+  )
+
+
+def _pairs(
+  builder: Builder, node: Node, whole: View
+) -> list[tuple[View, View]]:
+  """The parts of a concatenation, and their places in its result."""
+  pairs: list[tuple[View, View]] = []
+  begin = 0
+  for value in node.inputs:
+    end = begin + value.shape[node.attributes]
+    place = part(whole, node.attributes, begin, end)
+    if _is_nested(builder, value, node):
+      assert value.node is not None
+      pairs += _pairs(builder, value.node, place)
+    else:
+      pairs.append((builder.view(value), place))
+    begin = end
+  return pairs
+
+
 def _for_reader(builder: Builder, value: Value) -> Layout | None:
   """The partition of the only reader, if it is given."""
   readers = builder.readers(value)
@@ -67,25 +97,23 @@ def _for_reader(builder: Builder, value: Value) -> Layout | None:
   return None
 
 
-def _beside(
-  view: View, info: TensorInfo, dimension: int, result: TensorInfo
-) -> Layout | None:
+def _beside(view: View, info: TensorInfo, result: TensorInfo) -> Layout | None:
   """The mapping of the result in which the part `view` stays in place, and the
   other parts are on the same tiles. None if the part's own mapping cuts the
-  dimension, or would leave too much of the result on one tile."""
+  dimension in which they lie, or would leave too much of the result on one
+  tile."""
   found = aligned(view, info) if view.size else None
   groups = None if found is None else refine(found.factors, view.shape)
   if found is None or groups is None:
     return None
-  extent = result.shape[dimension]
-  if any(f.parts > 1 for f in groups[dimension]):
-    return None
-  whole = (Factor(extent, extent, 0),)
-  factors = [
-    f
-    for d, group in enumerate(groups)
-    for f in (whole if d == dimension else group)
-  ]
+  factors: list[Factor] = []
+  for group, n, extent in zip(groups, view.shape, result.shape, strict=True):
+    if n == extent:
+      factors += group
+      continue
+    if any(f.parts > 1 for f in group):
+      return None
+    factors.append(Factor(extent, extent, 0))
   layout = Layout(tuple(f for f in factors if f.extent != 1), base=found.base)
   even = layout.max_elements <= COARSER * result.layout.max_elements
   return layout if layout.factors and even else None
@@ -139,7 +167,7 @@ def _pad(builder: Builder, node: Node) -> None:
 
 define(
   Operation(
-    "stablehlo.concatenate",
+    CONCATENATE,
     _concatenate,
     lambda operation: operation.attributes["dimension"].value,
   )

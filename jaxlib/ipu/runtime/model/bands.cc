@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <utility>
+#include <variant>
 
 #include "jaxlib/ipu/runtime/model/kept_rows.h"
 #include "jaxlib/ipu/runtime/program/independent.h"
@@ -68,17 +69,28 @@ Region RegionOf(const ComputeSet& set, const Operand& o, bool written, size_t d,
            item,
            0};
   const int64_t step = o.Stride(d) * item;
-  for (size_t j = 0; j < set.shape.size(); ++j) {
-    const int64_t stride = o.Stride(j) * item;
-    const int64_t reach = (set.shape[j] - 1) * stride;
+  const auto extend = [&](int64_t extent, int64_t stride, bool is_row) {
+    const int64_t reach = (extent - 1) * stride;
     (reach < 0 ? r.begin : r.end) += reach;
-    if (j == d) continue;
+    if (is_row) return;
     if (step > 0 && stride % (step * set.shape[d]) == 0) {
       r.scattered |= reach != 0;
-      continue;
+      return;
     }
     r.span += std::abs(reach);
     r.start += std::min<int64_t>(reach, 0);
+  };
+  for (size_t j = 0; j < set.shape.size(); ++j) {
+    extend(set.shape[j], o.Stride(j) * item, j == d);
+  }
+  if (std::holds_alternative<program::Gather>(set.step.fields.value)) {
+    // Of other dimensions, too, run-time indices and their components are used.
+    for (size_t k = 0; k < o.view.shape.size(); ++k) {
+      if (std::count(o.dims.begin(), o.dims.end(), k) == 0) {
+        extend(std::max<int64_t>(o.view.shape[k], 1), o.view.strides[k] * item,
+               /*is_row=*/false);
+      }
+    }
   }
   if (step > 0 && r.span <= step) r.step = step;
   return r;

@@ -2,6 +2,7 @@
 
 #include "jaxlib/ipu/runtime/model/bands.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -305,6 +306,112 @@ TEST(BandsTest, RunningTotalsRunInBandsOfRows) {
 }
 
 // Bands are chosen before anybody has checked a step's fields or made a kernel.
+// Rows of indices into one table, or each into a row of its own.
+TEST(BandsTest, GathersRunInBandsOfIndices) {
+  constexpr uint32_t kTable = 3;
+  constexpr int64_t kEntries = 5;
+  for (const bool batched : {false, true}) {
+    program::Gather fields{2, {1}, {1, 1}, {batched ? 0 : -1, -1}, {-1, -1}};
+    const program::Execute gather = Step({fields}),
+                           negate = MapOf(Opcode::kNegate, 1);
+    const std::vector<int64_t> shape = {kRows, kColumns};
+    Operand table = Strided(kTable, DType::kF32,
+                            {batched ? kRows : 1, kEntries}, {kEntries, 1});
+    table.dims = {batched ? 0 : -1, -1};
+    Operand indices =
+        Strided(kArgument, DType::kI32, {kRows, kColumns, 1}, {kColumns, 1, 1});
+    indices.dims = {0, 1};
+    const std::vector<ComputeSet> steps = {
+        {gather, shape, {table, indices}, {Matrix(kScratch)}},
+        {negate, shape, {Matrix(kScratch)}, {Matrix(kResult)}}};
+    const std::vector<Bands> found = FindBands(steps, {0, 1, 2, 3});
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].end, 2u);
+    std::vector<int32_t> at(kRows * kColumns);
+    for (size_t i = 0; i < at.size(); ++i) at[i] = int32_t(i % 9) - 2;
+    std::vector<float> entries = Counted(kRows * kEntries);
+    for (const Factories* factories : SupportedFactories()) {
+      const KernelOr kernel = MakeBandKernel(steps, found[0], *factories);
+      ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+      std::vector<float> scratch(at.size()), result(at.size(), -1);
+      char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                       reinterpret_cast<char*>(at.data()),
+                       reinterpret_cast<char*>(result.data()),
+                       reinterpret_cast<char*>(entries.data())};
+      ThreadPool threads(2);
+      (*kernel)->Run(Memory{bases}, threads);
+      for (size_t i = 0; i < at.size(); ++i) {
+        const int64_t row = batched ? static_cast<int64_t>(i) / kColumns : 0;
+        const int64_t j = std::clamp<int64_t>(at[i], 0, kEntries - 1);
+        ASSERT_EQ(result[i], -entries[row * kEntries + j]);
+      }
+    }
+  }
+}
+
+// A table whose later part one step writes.
+TEST(BandsTest, GathersOfWhatOtherRowsWriteDoNot) {
+  const program::Gather fields{2, {0}, {1}, {-1}, {-1}};
+  const program::Execute gather = Step({fields}),
+                         negate = MapOf(Opcode::kNegate, 1);
+  const std::vector<int64_t> shape = {kRows, kColumns};
+  Operand indices =
+      Strided(kArgument, DType::kI32, {kRows, kColumns, 1}, {kColumns, 1, 1});
+  indices.dims = {0, 1};
+  for (const int64_t entries : {10, 11}) {
+    Operand table = Strided(kScratch, DType::kF32, {entries}, {1});
+    table.dims = {-1, -1};
+    const std::vector<ComputeSet> steps = {
+        {negate, shape, {Matrix(kArgument)}, {Matrix(kScratch, 40)}},
+        {gather, shape, {table, indices}, {Matrix(kResult)}}};
+    EXPECT_EQ(FindBands(steps, kStorage).size(), entries == 10) << entries;
+  }
+}
+
+// Windows that begin at no index have rows of their own.
+TEST(BandsTest, GathersRunInBandsOfWindows) {
+  constexpr uint32_t kTable = 3;
+  constexpr int64_t kEntries = 5;
+  const program::Gather fields{1, {1}, {kRows, 1}, {-1, -1}, {0, -1}};
+  const program::Execute gather = Step({fields}),
+                         negate = MapOf(Opcode::kNegate, 1);
+  // Iterates over (column, row).
+  const std::vector<int64_t> shape = {kColumns, kRows};
+  Operand table =
+      Strided(kTable, DType::kF32, {kRows, kEntries}, {kEntries, 1});
+  table.dims = {-1, 0};
+  Operand indices = Strided(kArgument, DType::kI32, {kColumns, 1}, {1, 1});
+  indices.dims = {0, -1};
+  Operand found = Matrix(kScratch), result = Matrix(kResult);
+  found.dims = result.dims = {1, 0};
+  const std::vector<ComputeSet> steps = {
+      {gather, shape, {table, indices}, {found}},
+      {negate, {kRows, kColumns}, {Matrix(kScratch)}, {Matrix(kResult)}}};
+  const std::vector<Bands> bands = FindBands(steps, {0, 1, 2, 3});
+  ASSERT_EQ(bands.size(), 1u);
+  EXPECT_EQ(bands[0].dims, (std::vector<size_t>{1, 0}));
+  std::vector<int32_t> at(kColumns);
+  for (size_t i = 0; i < at.size(); ++i) at[i] = int32_t(i % 9) - 2;
+  std::vector<float> entries = Counted(kRows * kEntries);
+  for (const Factories* factories : SupportedFactories()) {
+    const KernelOr kernel = MakeBandKernel(steps, bands[0], *factories);
+    ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+    std::vector<float> scratch(kRows * kColumns), out(scratch.size(), -1);
+    char* bases[] = {reinterpret_cast<char*>(scratch.data()),
+                     reinterpret_cast<char*>(at.data()),
+                     reinterpret_cast<char*>(out.data()),
+                     reinterpret_cast<char*>(entries.data())};
+    ThreadPool threads(2);
+    (*kernel)->Run(Memory{bases}, threads);
+    for (int64_t i = 0; i < kRows; ++i) {
+      for (int64_t j = 0; j < kColumns; ++j) {
+        const int64_t k = std::clamp<int64_t>(at[j], 0, kEntries - 1);
+        ASSERT_EQ(out[i * kColumns + j], -entries[i * kEntries + k]);
+      }
+    }
+  }
+}
+
 TEST(BandsTest, ProgramsMayBeInvalid) {
   const Centred centred;
   for (const size_t bytes : {size_t{1}, size_t{17}}) {

@@ -18,6 +18,7 @@
 #include "jaxlib/ipu/runtime/model/executable.h"
 #include "jaxlib/ipu/runtime/model/execution.h"
 #include "jaxlib/ipu/runtime/model/factories.h"
+#include "jaxlib/ipu/runtime/model/index_arrays.h"
 #include "jaxlib/ipu/runtime/model/loader.h"
 #include "jaxlib/ipu/runtime/model/meetings.h"
 #include "jaxlib/ipu/runtime/model/program_info.h"
@@ -290,6 +291,7 @@ class ModelEngine : public Engine {
       if (!contents.ok()) return contents.status();
       IPU_RETURN_IF_ERROR(
           program::Validate(contents->program, contents->constants.size()));
+      ReadIndexArrays(contents->program);
       StatusOr<std::unique_ptr<const Executable>> executable =
           MakeExecutable(*contents, *SupportedFactories().back());
       if (!executable.ok()) return executable.status();

@@ -63,6 +63,8 @@ struct Operand {
   // Of a result: large, and not read again by the program. Stores then may
   // bypass the caches (loader.cc).
   bool streams = false;
+  // Of indices: Gather and Scatter add this to negative ones (redirects.h).
+  int64_t index_wrap = 0;
 
   // The view's stride, in elements, along iteration dimension d.
   int64_t Stride(size_t d) const {
@@ -78,8 +80,6 @@ struct ComputeSet {
   std::vector<int64_t> shape;  // the iteration space
   std::vector<Operand> operands;
   std::vector<Operand> results;
-  // Gather and Scatter add this to negative indices first (redirects.h).
-  int64_t index_wrap = 0;
 };
 
 // Records the steps of kernels that work on single elements; each instruction

@@ -14,6 +14,7 @@
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
 #include "jaxlib/ipu/runtime/model/redirects.h"
 #include "jaxlib/ipu/runtime/model/root_accesses.h"
+#include "jaxlib/ipu/runtime/program/independent.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -124,15 +125,34 @@ class Loader {
     if (redirects_.skipped.count(&s) > 0) return Status();
     ComputeSet set{s, s.shape, {}, {}};
     for (const program::Access& a : s.operands) {
-      const auto wrap = redirects_.wraps.find(p_.tensors[a.tensor].root);
-      if (wrap != redirects_.wraps.end()) set.index_wrap = wrap->second;
       set.operands.push_back({ViewOf(a.tensor), a.dims});
+      const auto wrap = redirects_.wraps.find(p_.tensors[a.tensor].root);
+      if (wrap != redirects_.wraps.end()) {
+        set.operands.back().index_wrap = wrap->second;
+      }
     }
     for (const program::Access& a : s.results) {
       set.results.push_back({ViewOf(a.tensor), a.dims, Streams(a.tensor)});
     }
+    if (const auto* gather = std::get_if<program::Gather>(&s.fields.value)) {
+      FollowResult(*gather, set);
+    }
     waiting_.push_back(std::move(set));
     return Status();
+  }
+
+  // Lets the operand of a gather follow the dimensions that it has in common
+  // with the result. In the program all of it is accessed, by whichever tiles
+  // have it.
+  static void FollowResult(const program::Gather& gather, ComputeSet& set) {
+    if (set.operands.empty()) return;
+    Operand& operand = set.operands[0];
+    for (size_t d = 0; d < set.shape.size(); ++d) {
+      if (!program::IsIndependent({gather}, set.shape.size(), d)) continue;
+      for (const int32_t k : program::DimsOf(gather, d)) {
+        if (operand.view.shape[k] >= set.shape[d]) operand.dims[d] = k;
+      }
+    }
   }
 
   // Adds the kernels of the compute sets that are waiting, several of them as

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/index_arrays.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 
@@ -97,12 +98,8 @@ class Finder {
   }
 
   void CollectSet(const program::Execute& s) {
-    const size_t indices =
-        std::holds_alternative<program::Gather>(s.fields.value)    ? 1
-        : std::holds_alternative<program::Scatter>(s.fields.value) ? 0
-                                                                   : ~size_t{0};
-    if (indices < s.operands.size()) {
-      ++index_uses_[p_.tensors[s.operands[indices].tensor].root];
+    for (const program::Access& indices : IndexOperands(s)) {
+      ++index_uses_[p_.tensors[indices.tensor].root];
     }
     if (std::holds_alternative<program::Map>(s.fields.value)) {
       maps_.push_back(&s);

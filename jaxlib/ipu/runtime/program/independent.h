@@ -5,6 +5,8 @@
 #define JAXLIB_IPU_RUNTIME_PROGRAM_INDEPENDENT_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/program/schema.h"
 
@@ -12,8 +14,14 @@ namespace ipu::program {
 
 // Whether a compute set over some of the indices of dimension d computes the
 // same as the whole one computes for these. Operands and results are then
-// restricted to these indices, too. The fields need not be valid.
+// restricted to these indices, too. The fields need not be valid. The accesses
+// of a gather's operand then have to be along `DimsOf`, as they are not in the
+// program (loader.cc).
 bool IsIndependent(const Fields& fields, size_t rank, size_t d);
+
+// The dimensions of a gather's operand whose index is that of dimension d of
+// the iteration space, but for where windows start.
+std::vector<int32_t> DimsOf(const Gather& gather, size_t d);
 
 // See `Facts.packs`.
 bool Packs(const Fields& fields);

@@ -38,6 +38,11 @@ TEST(Independent, OfEachCodelet) {
   EXPECT_EQ(Of(Dot{DType::kF32, 0, 1, 0, 2, {}}, 5), (Dims{0, 1, 2}));
   EXPECT_EQ(Of(Scan{}, 3), (Dims{0, 1}));
   EXPECT_EQ(Of(Gather{}, 3), (Dims{}));
+  EXPECT_EQ(Of(Gather{2, {}, {}, {}, {}}, 3), (Dims{0, 1}));
+  // Windows along the operand's dimensions 1 and 2; indices are of the latter.
+  EXPECT_EQ(Of(Gather{1, {2}, {1, 4, 4}, {0, -1, -1}, {-1, 0, 1}}, 3),
+            (Dims{0, 1}));
+  EXPECT_EQ(Of(Gather{1, {}, {1, 1}, {0, 0}, {-1, -1}}, 1), (Dims{}));
   EXPECT_EQ(Of(Sort{}, 3), (Dims{}));
 }
 

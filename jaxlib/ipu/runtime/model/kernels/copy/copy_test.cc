@@ -152,6 +152,18 @@ TEST(Copy, Groups) {
   }
 }
 
+// Items of 16 bytes, as those of complex numbers, and what is as good as them.
+TEST(Copy, TransposedItemsOf16Bytes) {
+  for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 31, 32, 33, 130}) {
+    for (int64_t columns : {1, 2, 3, 4, 5, 31, 32, 33, 36}) {
+      Check(Plan(16, {rows, columns}, {1, rows}, {columns, 1}));
+      Check(Plan(16, {rows, columns}, {1, rows + 3}, {columns + 1, 1}));
+      Check(Plan(4, {rows, columns, 4}, {4, 4 * rows, 1},
+                 {4 * columns + 1, 4, 1}));
+    }
+  }
+}
+
 TEST(Copy, LargeOnesOnSeveralThreads) {
   for (uint32_t item : {1, 2, 4, 8}) {
     Check(Plan(item, {300, 700, 2}, {1, 300, 210000}, {1400, 2, 1}));

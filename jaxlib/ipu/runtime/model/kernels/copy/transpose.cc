@@ -58,6 +58,28 @@ struct Vector {
   }
 };
 
+// Pairs are moved as two items.
+template <int kN>
+struct Vector<Pair, kN> {
+  typedef uint64_t Type __attribute__((vector_size(kN * sizeof(Pair))));
+
+  template <size_t... kI>
+  static Type Low(Type a, Type b, std::index_sequence<kI...>) {
+    return __builtin_shufflevector(a, b, Place(kI)..., Place(kN + kI)...);
+  }
+  template <size_t... kI>
+  static Type High(Type a, Type b, std::index_sequence<kI...>) {
+    return __builtin_shufflevector(a, b, (kN + Place(kI))...,
+                                   (kN + Place(kN + kI))...);
+  }
+
+ private:
+  // Of half k of an interleaved vector, in a and b one after the other.
+  static constexpr size_t Place(size_t k) {
+    return k / 4 * 2 + k / 2 % 2 * 2 * kN + k % 2;
+  }
+};
+
 // Transposes one square tile of N x N items; from(i) and to(i) are its rows.
 // Interleaving row i with row i + N/2, for all i, rotates the bits of each
 // item's address (row, column) by one; after log2(N) rounds row and column are
@@ -169,7 +191,7 @@ class Parts {
       constexpr int64_t kSquare = 32;
       for (int64_t i = 0; i < rows; i += kSquare) {
         for (int64_t j = 0; j < columns; j += kSquare) {
-          Items(i, std::min(i + kSquare, rows), j,
+          Tiles(i, std::min(i + kSquare, rows), j,
                 std::min(j + kSquare, columns));
         }
       }

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -95,6 +96,11 @@ class BoxedProduct {
     int64_t dense = 0;  // stride of the result in a box
   };
 
+  // Of a loop over rows or columns, in the operand that has them.
+  static int64_t OperandStride(const BoxLoop& l) {
+    return std::abs(l.side == kRows ? l.loop.lhs : l.loop.rhs);
+  }
+
   static int64_t Innermost(const ProductLoops& loops) {
     int64_t least = std::numeric_limits<int64_t>::max();
     for (const ProductLoop& l : loops) {
@@ -143,6 +149,10 @@ class BoxedProduct {
       extents[l.side] *= more;
       size *= more;
     };
+    // What is contiguous in an operand is packed by vectors.
+    for (BoxLoop& l : loops) {
+      if (l.side != kBatch && OperandStride(l) == 1) grow(l, kLanes<T>);
+    }
     bool inside = true;
     for (BoxLoop& l : loops) {
       if (l.side == kBatch && !inside) continue;
@@ -163,13 +173,24 @@ class BoxedProduct {
         extents[other] > extents[columns]) {
       columns = other;
     }
-    int64_t stride = 1;
-    for (Side side : {columns, columns == kRows ? kColumns : kRows, kBatch}) {
+    // Rows are in the order of their operand.
+    const Side rows = columns == kRows ? kColumns : kRows;
+    std::vector<BoxLoop*> order;
+    for (Side side : {columns, rows, kBatch}) {
+      const auto from = static_cast<std::ptrdiff_t>(order.size());
       for (BoxLoop& l : loops) {
-        if (l.side != side) continue;
-        l.dense = stride;
-        stride *= l.inner;
+        if (l.side == side) order.push_back(&l);
       }
+      if (side != rows) continue;
+      std::stable_sort(order.begin() + from, order.end(),
+                       [](const BoxLoop* a, const BoxLoop* b) {
+                         return OperandStride(*a) < OperandStride(*b);
+                       });
+    }
+    int64_t stride = 1;
+    for (BoxLoop* l : order) {
+      l->dense = stride;
+      stride *= l->inner;
     }
     return loops;
   }
