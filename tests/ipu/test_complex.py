@@ -319,6 +319,16 @@ def test_eager_and_donated(on_ipu):
   assert y.dtype == jnp.complex64 and y.real.dtype == jnp.float32
 
 
+@pytest.mark.parametrize("size", [1, 15, 65, 128, 131, 1000])
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_planes_are_stored_in_the_place_of_an_operand(on_ipu, rows, size):
+  x, y = sample((*rows, size)), sample((size,), 1)
+  expected = x * x.conj() + x * y
+  f = jax.jit(lambda x, y: x * x.conj() + x * y, donate_argnums=0)
+  found = f(jnp.asarray(x), jnp.asarray(y))
+  np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("tiles", lowering_kit.TILES)
 def test_tile_by_tile(cpu, tiles):
   def f(x, y):

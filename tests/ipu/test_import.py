@@ -103,6 +103,14 @@ def test_a_quotient_that_is_rounded_down_needs_no_sign(check, divisor):
   check(lambda x: [x // divisor, jnp.sign(x) != divisor // 7], x)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_an_unsigned_remainder_needs_no_sign(check, dtype):
+  x = np.arange(200, dtype=dtype)
+  found = imported(lambda x: jnp.mod(x, 7), x)
+  assert not {"stablehlo.compare", "stablehlo.select"} & set(found)
+  check(lambda x: [x % 7, x < 0, x >= 0, dtype(0) > x, dtype(0) <= x], x)
+
+
 def sine() -> bytes:
   lowered = jax.jit(jnp.sin).lower(np.float32(1))
   return artifact(lowered.compiler_ir("stablehlo"))

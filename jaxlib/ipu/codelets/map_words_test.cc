@@ -34,26 +34,39 @@ std::vector<T> AllValues() {
   return values;
 }
 
-// Checks x / d and x % d for all x.
+// Checks x / d, x % d, and d more where x - x / d * d is negative, for all x.
 template <typename T>
 void CheckDivision(const Factories& table, int64_t d) {
   std::vector<T> x = AllValues<T>();
-  std::vector<T> quotients(x.size()), remainders(x.size());
+  std::vector<T> quotients(x.size()), remainders(x.size()), rests(x.size());
   const auto n = static_cast<int64_t>(x.size());
   Builder code;
   const uint16_t value = code.Add(Opcode::kLoad, kRegister<T>, {}, 0);
   const uint16_t by =
       code.Add(Opcode::kConst, kRegister<T>, {}, static_cast<uint32_t>(d));
-  code.map.outputs = {code.Add(Opcode::kDiv, kRegister<T>, {value, by}),
-                      code.Add(Opcode::kRem, kRegister<T>, {value, by})};
+  const auto add = [&](Opcode op, std::vector<uint16_t> operands) {
+    return code.Add(op, kRegister<T>, std::move(operands));
+  };
+  const uint16_t quotient = add(Opcode::kDiv, {value, by});
+  const uint16_t product = add(Opcode::kMul, {quotient, by});
+  const uint16_t rest = add(Opcode::kSub, {value, product});
+  const uint16_t zero = code.Add(Opcode::kConst, kRegister<T>, {}, 0);
+  const uint16_t is_negative = add(Opcode::kLt, {rest, zero});
+  const uint16_t more = add(Opcode::kAdd, {rest, by});
+  code.map.outputs = {quotient, add(Opcode::kRem, {value, by}),
+                      add(Opcode::kSelect, {is_negative, more, rest})};
   Setting setting{{n}, {Strided(0, kDtype<T>, {n}, {1})}, {}};
   setting.results = {Strided(1, kDtype<T>, {n}, {1}),
-                     Strided(2, kDtype<T>, {n}, {1})};
+                     Strided(2, kDtype<T>, {n}, {1}),
+                     Strided(3, kDtype<T>, {n}, {1})};
   RunMap(table, setting, code.map,
-         {x.data(), quotients.data(), remainders.data()});
+         {x.data(), quotients.data(), remainders.data(), rests.data()});
   for (size_t k = 0; k < x.size(); ++k) {
     ASSERT_EQ(quotients[k], static_cast<T>(x[k] / d)) << +x[k] << " / " << d;
-    ASSERT_EQ(remainders[k], static_cast<T>(x[k] % d)) << +x[k] << " % " << d;
+    const int64_t remainder = x[k] % d;
+    ASSERT_EQ(remainders[k], static_cast<T>(remainder)) << +x[k] << " % " << d;
+    ASSERT_EQ(rests[k], static_cast<T>(remainder + (remainder < 0 ? d : 0)))
+        << +x[k] << " % " << d;
   }
 }
 

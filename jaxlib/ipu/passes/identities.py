@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import FLOATS, INTEGERS, DType
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, UNSIGNED, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import has_effect
@@ -213,10 +213,26 @@ def _compare(e: Emitter, node: Node) -> Value | None:
   x, y = node.inputs
   if x.dtype not in INTEGERS and x.dtype is not DType.BOOL:
     return None
-  if x is not y:
+  opcode = node.attributes.opcode
+  if x is y:
+    known: bool | None = opcode in (Opcode.EQ, Opcode.LE, Opcode.GE)
+  else:
+    known = _compare_least(x, y, opcode)
+  if known is None:
     return _compare_sign(e, node)
-  equal = node.attributes.opcode in (Opcode.EQ, Opcode.LE, Opcode.GE)
-  return e.constant(equal, DType.BOOL, node.results[0].shape)
+  return e.constant(known, DType.BOOL, node.results[0].shape)
+
+
+def _compare_least(x: Value, y: Value, opcode: Opcode) -> bool | None:
+  """What comparing an unsigned integer with 0 gives if that is known: remainders
+  of any type ask for signs."""
+  if x.dtype not in UNSIGNED:
+    return None
+  if splat(y) == 0:
+    return {Opcode.LT: False, Opcode.GE: True}.get(opcode)
+  if splat(x) == 0:
+    return {Opcode.GT: False, Opcode.LE: True}.get(opcode)
+  return None
 
 
 def _compare_sign(e: Emitter, node: Node) -> Value | None:

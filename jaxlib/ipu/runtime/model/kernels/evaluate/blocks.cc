@@ -36,8 +36,8 @@ void StoreAlternately(const void* const* blocks, int64_t n, T* to) {
 int64_t NumAlternate(const std::vector<Destination>& all, size_t first) {
   const Destination& start = all[first];
   const int64_t n = start.iterator.spacing();
-  const bool suits = start.convert == nullptr && start.item_size >= 4 &&
-                     n >= 2 && n <= 4 &&
+  const bool suits = !start.direct() && start.convert == nullptr &&
+                     start.item_size >= 4 && n >= 2 && n <= 4 &&
                      first + static_cast<size_t>(n) <= all.size();
   for (int64_t k = 1; suits && k < n; ++k) {
     const Destination& d = all[first + k];
@@ -68,7 +68,8 @@ class Blocks final : public PreparedEvaluator {
       const int64_t n = std::min(block, end - at);
       for (size_t j = 0; j < destinations().size(); ++j) {
         const Destination& d = destinations()[j];
-        outs[j] = d.direct() ? d.iterator.Data(memory.bases) + at * d.item_size
+        outs[j] = d.direct() ? d.iterator.Data(memory.bases) +
+                                   at * plan().outputs[j].width
                              : nullptr;
       }
       program().Eval(state, at, n, outs);

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/evaluate/float_bits.h"
 #include "jaxlib/ipu/runtime/model/kernels/evaluate/prepared.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 
@@ -49,6 +50,7 @@ StatusOr<Prepared> Prepare(const Evaluation& evaluation) {
   if (!program.ok()) return program.status();
   for (size_t j = 0; j < destinations->size(); ++j) {
     if (program->stores_elements(j)) (*destinations)[j].convert = nullptr;
+    if (program->plan().outputs[j].alternates) (*destinations)[j].dense = true;
   }
   const int64_t size = program->plan().size;
   return Prepared{std::move(*program), std::move(*destinations), size};
@@ -56,6 +58,7 @@ StatusOr<Prepared> Prepare(const Evaluation& evaluation) {
 
 StatusOr<std::unique_ptr<const Evaluator>> MakeEvaluator(
     Evaluation evaluation) {
+  MoveFloatBits(evaluation);
   LeaveRoundingToStores(evaluation);
   auto prepared = Prepare(evaluation);
   if (!prepared.ok()) return prepared.status();

@@ -28,11 +28,14 @@ class OneCall final : public PreparedEvaluator {
   // Code without uniform values and slots of its own needs no set-up and is
   // recorded directly.
   bool Record(Tape& tape) const override {
+    const bool alternates =
+        std::any_of(plan().outputs.begin(), plan().outputs.end(),
+                    [](const Output& output) { return output.alternates; });
     const std::vector<uint16_t>& used = plan().native[0].slots;
     const bool owns = std::any_of(used.begin(), used.end(), [&](uint16_t slot) {
       return slot < plan().offsets.size();
     });
-    if (owns || !plan().uniform_steps.empty()) {
+    if (alternates || owns || !plan().uniform_steps.empty()) {
       return PreparedEvaluator::Record(tape);
     }
     std::vector<Item> outputs;

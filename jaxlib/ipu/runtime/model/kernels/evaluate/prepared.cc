@@ -28,7 +28,8 @@ PreparedEvaluator::PreparedEvaluator(Prepared prepared)
 }
 
 int64_t PreparedEvaluator::grain() const {
-  return std::max(program().block(), program().grain());
+  const int64_t grain = std::max(program().block(), program().grain());
+  return (grain + plan_.group - 1) / plan_.group * plan_.group;
 }
 
 bool PreparedEvaluator::Record(Tape& tape) const {

@@ -27,7 +27,7 @@ struct Destination {
   DType dtype;
   ConvertFn convert;  // null if the program's values are stored unchanged
   uint32_t item_size;
-  bool dense;
+  bool dense;  // or stored by machine code in pairs
   bool direct() const { return dense && convert == nullptr; }
 };
 
@@ -125,7 +125,7 @@ std::unique_ptr<const Evaluator> MakeBlocks(Prepared prepared);
 // the evaluator that calls machine code for each row instead; null if that is
 // not possible or rows are short.
 bool IsInRows(const Prepared& prepared);
-std::unique_ptr<const Evaluator> MakeRows(const Evaluation& evaluation);
+std::unique_ptr<const Evaluator> MakeRows(Evaluation evaluation);
 
 // A few elements, which are recorded on a tape as vectors or, if they are fewer
 // than a vector has, as several programs of one element. Values then stay in

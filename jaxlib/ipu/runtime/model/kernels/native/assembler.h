@@ -36,11 +36,14 @@ enum class Gpr : uint8_t {
   kR15,
 };  // clang-format off
 
-// [base + index * scale], or [base] without an index.
+// [base + index * scale + offset], without an index [base + offset], or a vector
+// register instead of memory.
 struct Address {
   Gpr base;
   bool indexed = true;  // the index is rax
   uint8_t scale = 1;    // 1, 2, 4 or 8
+  int32_t offset = 0;   // bytes
+  int vector = -1;      // the register, -1: memory
 };
 
 // A vector instruction: its opcode map, prefix and opcode.
@@ -65,6 +68,9 @@ class Assembler {
   const std::vector<uint8_t>& code() const { return code_; }
   size_t size() const { return code_.size(); }
   void Append(const Assembler& other) {
+    for (const size_t end : other.references_) {
+      references_.push_back(size() + end);
+    }
     code_.insert(code_.end(), other.code_.begin(), other.code_.end());
   }
 
@@ -89,6 +95,7 @@ class Assembler {
     code_.push_back(static_cast<uint8_t>(imm));
   }
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, Address at) {
+    if (at.vector >= 0) return Vector(op, lanes, reg, vvvv, at.vector);
     const int base = Number(at.base);
     Prefix(op, lanes, reg, vvvv, base >> 3, 0);
     Memory(reg, at);
@@ -97,6 +104,29 @@ class Assembler {
               int imm) {
     Vector(op, lanes, reg, vvvv, at);
     code_.push_back(static_cast<uint8_t>(imm));
+  }
+
+  // Constants, which the code reads where PlaceConstants has put them: behind
+  // it. They are named by their offsets among each other.
+  void VectorConstant(VectorOp op, Lanes lanes, int reg, int vvvv,
+                      size_t constant) {
+    Prefix(op, lanes, reg, vvvv, 0, 0);
+    Refer(reg, constant);
+  }
+  void AddressOf(Gpr to, size_t constant) {
+    Bytes({0x48 | (Number(to) >> 3) << 2, 0x8d});
+    Refer(Number(to), constant);
+  }
+  void PlaceConstants(const std::vector<uint8_t>& constants) {
+    constexpr size_t kLine = 64;
+    if (references_.empty()) return;
+    code_.resize((size() + kLine - 1) / kLine * kLine);
+    for (const size_t end : references_) {
+      int32_t offset;
+      std::memcpy(&offset, code_.data() + end - 4, 4);
+      Patch(end, size() + offset);
+    }
+    code_.insert(code_.end(), constants.begin(), constants.end());
   }
 
   // General-purpose registers, 64 bits.
@@ -121,6 +151,7 @@ class Assembler {
   void Move(Gpr to, Gpr from) { Arithmetic(0x89, to, from); }
   void Add(Gpr to, Gpr from) { Arithmetic(0x01, to, from); }
   void Compare(Gpr a, Gpr b) { Arithmetic(0x39, a, b); }
+  void Subtract(Gpr to, Gpr from) { Arithmetic(0x29, to, from); }
   void And(Gpr to, int32_t value) { Group(4, to, value); }
   void Add(Gpr to, int32_t value) { Group(0, to, value); }
   void AddScaled(Gpr to, Gpr index, int scale) {  // to += index * scale
@@ -128,6 +159,23 @@ class Assembler {
     Bytes({0x48 | (t >> 3) << 2 | (i >> 3) << 1 | t >> 3, 0x8d,
            0x44 | (t & 7) << 3,
            __builtin_ctz(scale) << 6 | (i & 7) << 3 | (t & 7), 0});
+  }
+  void Multiply(Gpr to, int32_t by) {
+    Rex(Number(to), Number(to));
+    Bytes({0x69, 0xc0 | (Number(to) & 7) << 3 | (Number(to) & 7)});
+    Immediate(by);
+  }
+  // rax, rest rdx <- rax / by
+  void Divide(Gpr by) {
+    Zero(Gpr::kRdx);
+    Rex(0, Number(by));
+    Bytes({0xf7, 0xf0 | (Number(by) & 7)});
+  }
+  // The lowest n bits, all if there are fewer.
+  void LowBits(Gpr to, Gpr n) {  // BMI2: to = -1, then bzhi
+    Move(to, ~uint64_t{0});
+    Bytes({0xc4, 0xe2, 0x80 | (~Number(n) & 15) << 3,  // both below r8
+           0xf5, 0xc0 | Number(to) << 3 | Number(to)});
   }
   void Zero(Gpr r) { Arithmetic(0x31, r, r); }
   void Push(Gpr r) {
@@ -137,6 +185,14 @@ class Assembler {
   void Pop(Gpr r) {
     if (Number(r) >= 8) Bytes({0x41});
     Bytes({0x58 | (Number(r) & 7)});
+  }
+
+  // Mask registers (AVX-512).
+  void MoveToMask(int mask, Gpr from) {  // one below r8
+    Bytes({0xc4, 0xe1, 0xfb, 0x92, 0xc0 | mask << 3 | Number(from)});
+  }
+  void LoadMask(int mask) {  // mask <- [rcx + rdx * 8]
+    Bytes({0xc4, 0xe1, 0xf8, 0x90, 0x04 | mask << 3, 0xd1});
   }
 
   // Conditional jumps: 0x82 below, 0x84 equal, 0x85 not equal. Jump returns a
@@ -175,12 +231,19 @@ class Assembler {
                                                static_cast<int64_t>(after));
     std::memcpy(code_.data() + after - 4, &distance, 4);
   }
-  // ModRM and SIB of an operand in memory.
+  // ModRM and SIB of an operand in memory. Short offsets would count vectors.
   void Memory(int reg, Address at) {
     const int scale = __builtin_ctz(at.scale);
     const int index = at.indexed ? 0 : 4;
-    Bytes({0x44 | (reg & 7) << 3,
-           scale << 6 | index << 3 | (Number(at.base) & 7), 0});
+    Bytes({(at.offset == 0 ? 0x44 : 0x84) | (reg & 7) << 3,
+           scale << 6 | index << 3 | (Number(at.base) & 7)});
+    if (at.offset == 0) return Bytes({0});
+    Immediate(at.offset);
+  }
+  void Refer(int reg, size_t constant) {
+    Bytes({0x05 | (reg & 7) << 3});
+    Immediate(static_cast<int32_t>(constant));
+    references_.push_back(size());
   }
   // `b` and `x` are the high bits of rm. Most bits are stored inverted.
   void Prefix(VectorOp op, Lanes lanes, int reg, int vvvv, int b, int x) {
@@ -207,6 +270,7 @@ class Assembler {
   }
 
   std::vector<uint8_t> code_;
+  std::vector<size_t> references_;  // ends of instructions that read constants
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -59,6 +59,7 @@ bool IsNative(const program::Instruction& i) {
     case Opcode::kShl:
     case Opcode::kShrLogical:
     case Opcode::kShrArithmetic:
+    case Opcode::kIsFinite:
     case Opcode::kEq:
     case Opcode::kNe:
     case Opcode::kLt:

@@ -9,6 +9,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/element_access.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/lane_loads.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/word_emitter.h"
@@ -45,7 +46,10 @@ class Compiler {
         exact_(count <= LanesFor(values) && IsVector(count)),
         emit_(exact_ ? static_cast<int>(count) : LanesFor(values)),
         body_(emit_.body()),
-        access_(emit_, /*narrow=*/4) {}
+        access_(emit_, /*narrow=*/4),
+        shuffled_(emit_) {
+    FindGroup();
+  }
 
   // With lanes of 1 or 2 bytes.
   Compiler(std::span<const NativeValue> values, std::vector<Range> ranges,
@@ -55,10 +59,14 @@ class Compiler {
         emit_(kLanes<uint8_t> / static_cast<int>(bytes)),
         body_(emit_.body()),
         access_(emit_, bytes),
-        words_(std::in_place, emit_, values, std::move(ranges), bytes) {}
+        shuffled_(emit_),
+        words_(std::in_place, emit_, values, std::move(ranges), bytes) {
+    FindGroup();
+  }
 
   std::vector<uint8_t> Run() {
-    // rdi: the frame, rsi: its slots, rax: the index, rdx: the loop's end.
+    // rdi: the frame, rsi: its slots, rax: the index, rdx: the loop's end and
+    // then the lanes of a tail.
     body_.Zero(Gpr::kRax);
     if (exact_) {
       One();
@@ -77,15 +85,21 @@ class Compiler {
       all.Push(kPointers[k]);
     }
     all.Load(Gpr::kRsi, Gpr::kRdi, offsetof(Frame, slots));
-    all.Append(emit_.hoisted());
     for (size_t k = 0; k < pointers_.size(); ++k) Point(all, k);
+    all.Append(emit_.hoisted());
     all.Append(body_);
+    all.PlaceConstants(emit_.constants());
     return all.code();
   }
 
  private:
   // What a pointer register points to: a slot's block, or an operand in memory.
   using Target = std::pair<int, const Source*>;
+  // ... which is that of the current group, if these are some bytes apart.
+  struct Pointed {
+    Target target;
+    int32_t step;
+  };
   // The location of a value while a vector is computed.
   struct State {
     int reg = -1;
@@ -106,7 +120,7 @@ class Compiler {
     if (emit_.lanes() < kShortestVector) {
       const int bits = (1 << emit_.lanes()) - 1;
       body_.Bytes({0xba, bits, 0, 0, 0});  // mov edx, bits
-      MoveToMask(kTailMask);
+      body_.MoveToMask(kTailMask, Gpr::kRdx);
     }
 #endif
     Vector(/*tail=*/false);
@@ -114,9 +128,7 @@ class Compiler {
 
   void Loop() {
     Assembler& a = body_;
-    a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
-    a.And(Gpr::kRdx, -emit_.lanes());
-    const size_t short_block = a.Jump(0x84);
+    const size_t short_block = JumpIfShort();
     if (HasStreams()) {
       const std::vector<size_t> unaligned = JumpsIfUnaligned();
       streaming_ = true;
@@ -133,6 +145,25 @@ class Compiler {
     Tail();
   }
 
+  // Emits the end of the loop over whole groups, and a jump if there are none.
+  size_t JumpIfShort() {
+    Assembler& a = body_;
+    if (vectors_ == 1) {
+      a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
+      a.And(Gpr::kRdx, -emit_.lanes());
+      return a.Jump(0x84);
+    }
+    a.Load(Gpr::kRax, Gpr::kRdi, offsetof(Frame, count));
+    a.Move(Gpr::kRcx, static_cast<uint64_t>(vectors_ * emit_.lanes()));
+    a.Divide(Gpr::kRcx);
+    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
+    a.Subtract(Gpr::kRcx, Gpr::kRdx);
+    a.Move(Gpr::kRdx, Gpr::kRcx);
+    a.Zero(Gpr::kRax);
+    a.Compare(Gpr::kRax, Gpr::kRdx);
+    return a.Jump(0x84);
+  }
+
   // Whether a value is stored past the caches.
   bool Streams(const NativeValue& v) const {
     return v.streams && !words_ && v.stored >= 0 &&
@@ -147,7 +178,7 @@ class Compiler {
   std::vector<size_t> JumpsIfUnaligned() {
     std::vector<size_t> jumps;
     for (const NativeValue& v : values_) {
-      if (!Streams(v)) continue;
+      if (!Streams(v) || v.second) continue;
       body_.Load(Gpr::kRcx, Gpr::kRsi, v.stored * 8);
       body_.And(Gpr::kRcx, kVectorBytes - 1);
       jumps.push_back(body_.Jump(0x85));
@@ -155,35 +186,46 @@ class Compiler {
     return jumps;
   }
 
-  // Emits a loop over vectors up to rdx.
+  // Emits a loop over groups of vectors up to rdx.
   void Vectors() {
     Assembler& a = body_;
     const size_t loop = a.size();
-    Vector(/*tail=*/false);
-    a.Add(Gpr::kRax, emit_.lanes());
+    for (vector_ = 0; vector_ < vectors_; ++vector_) {
+      Vector(/*tail=*/false);
+      a.Add(Gpr::kRax, emit_.lanes());
+    }
+    vector_ = 0;
+    for (size_t k = 0; k < pointers_.size(); ++k) {
+      if (pointers_[k].step != 0) a.Add(kPointers[k], pointers_[k].step);
+    }
     a.Compare(Gpr::kRax, Gpr::kRdx);
     a.JumpBack(0x82, loop);
   }
 
 #if IPU_AVX512
 
-  // Emits code for the elements that do not fill a vector.
+  // Emits code for the elements that do not fill a group.
   void Tail() {
     Assembler& a = body_;
-    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
-    a.And(Gpr::kRcx, emit_.lanes() - 1);
-    const size_t no_tail = a.Jump(0x84);
-    a.Bytes({0xba, 1, 0, 0, 0,    // mov edx, 1
-             0x48, 0xd3, 0xe2,    // shl rdx, cl
-             0x48, 0xff, 0xca});  // dec rdx
-    MoveToMask(kTailMask);
-    Vector(/*tail=*/true);
-    a.Land(no_tail);
-  }
-
-  // mask <- rdx
-  void MoveToMask(int mask) {
-    body_.Bytes({0xc4, 0xe1, 0xfb, 0x92, 0xc0 | mask << 3 | 2});  // kmovq
+    std::vector<size_t> ends;
+    for (vector_ = 0; vector_ < vectors_; ++vector_) {
+      a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
+      a.Subtract(Gpr::kRdx, Gpr::kRax);
+      ends.push_back(a.Jump(0x8e));  // not above 0
+      if (vector_ + 1 < vectors_) {
+        a.Move(Gpr::kRcx, static_cast<uint64_t>(emit_.lanes()));
+        a.Compare(Gpr::kRdx, Gpr::kRcx);
+        const size_t some = a.Jump(0x82);
+        a.Move(Gpr::kRdx, Gpr::kRcx);
+        a.Land(some);
+      }
+      a.LowBits(Gpr::kRcx, Gpr::kRdx);
+      a.MoveToMask(kTailMask, Gpr::kRcx);
+      Vector(/*tail=*/true);
+      if (vector_ + 1 < vectors_) a.Add(Gpr::kRax, emit_.lanes());
+    }
+    vector_ = 0;
+    for (const size_t end : ends) a.Land(end);
   }
 
 #else
@@ -213,22 +255,36 @@ class Compiler {
     return kLanes<uint32_t>;
   }
 
-  Gpr Pointer(Target target) {
+  static bool IsShuffled(const NativeValue& v) {
+    return v.kind == NativeValue::kElements && !v.source->iterator.dense();
+  }
+
+  // Sets how many vectors are computed before the places of lanes repeat.
+  void FindGroup() {
+    for (const NativeValue& v : values_) {
+      if (!IsShuffled(v)) continue;
+      vectors_ = VectorsInGroup(v.source->iterator, emit_.lanes(),
+                                vectors_ * emit_.lanes());
+      if (vectors_ == 0) return emit_.Fail();
+    }
+  }
+
+  Gpr Pointer(Target target, int64_t step = 0) {
     for (size_t k = 0; k < pointers_.size(); ++k) {
-      if (pointers_[k] == target) return kPointers[k];
+      if (pointers_[k].target == target) return kPointers[k];
     }
     if (pointers_.size() < std::size(kPointers)) {
-      pointers_.push_back(target);
+      pointers_.push_back({target, static_cast<int32_t>(step)});
       return kPointers[pointers_.size() - 1];
     }
-    if (target.second != nullptr) emit_.Fail();
+    if (target.second != nullptr || step != 0) emit_.Fail();
     body_.Load(Gpr::kRcx, Gpr::kRsi, target.first * 8);
     return Gpr::kRcx;
   }
 
   // Emits the initialisation of pointer k, before the loop.
   void Point(Assembler& a, size_t k) const {
-    const auto [slot, source] = pointers_[k];
+    const auto [slot, source] = pointers_[k].target;
     const Gpr r = kPointers[k];
     if (source == nullptr) return a.Load(r, Gpr::kRsi, slot * 8);
     const StridedIterator& iterator = source->iterator;
@@ -236,8 +292,19 @@ class Compiler {
     a.Load(r, r, static_cast<int32_t>(iterator.base() * 8));
     a.Move(Gpr::kRcx, static_cast<uint64_t>(iterator.offset()));
     a.Add(r, Gpr::kRcx);
-    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
-    a.AddScaled(r, Gpr::kRcx, static_cast<int>(iterator.item_size()));
+    if (iterator.dense()) {
+      a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
+      return a.AddScaled(r, Gpr::kRcx, static_cast<int>(iterator.item_size()));
+    }
+    const int64_t group = iterator.group(), step = GroupStep(iterator, group);
+    if (step == 0) return;
+    a.Load(Gpr::kRax, Gpr::kRdi, offsetof(Frame, begin));
+    if (group > 1) {
+      a.Move(Gpr::kRcx, static_cast<uint64_t>(group));
+      a.Divide(Gpr::kRcx);
+    }
+    a.Multiply(Gpr::kRax, static_cast<int32_t>(step));
+    a.Add(r, Gpr::kRax);
   }
 
   // The register that holds a value; loads the value if necessary.
@@ -251,6 +318,8 @@ class Compiler {
       emit_.Flags(state.reg, state.flags);
     } else if (v.kind == NativeValue::kBlock) {
       access_.LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
+    } else if (v.kind == NativeValue::kIndices) {
+      LoadIndices(v, state.reg);
     } else {
       LoadElements(v, state.reg);
     }
@@ -277,11 +346,43 @@ class Compiler {
 
   void LoadElements(const NativeValue& v, int reg) {
     const Source& source = *v.source;
-    const Address at = At({0, &source}, source.iterator.item_size());
+    if (!IsShuffled(v)) {
+      const Address at = At({0, &source}, source.iterator.item_size());
+      return access_.Load(source.dtype, v.moved, v.width, reg, at);
+    }
+    const StridedIterator& iterator = source.iterator;
+    const Gpr group =
+        Pointer({0, &source}, GroupStep(iterator, vectors_ * emit_.lanes()));
+    const Address at = shuffled_.Load(iterator, vector_, tail_, reg, group);
+    if (at.vector >= 0 && iterator.item_size() == v.width) return;
     access_.Load(source.dtype, v.moved, v.width, reg, at);
   }
 
+  // The numbers of the lanes' elements.
+  void LoadIndices(const NativeValue& v, int reg) {
+    body_.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
+    body_.Add(Gpr::kRcx, Gpr::kRax);
+    emit_.Indices(v.index, reg, Gpr::kRcx);
+  }
+
+  // Once both values are known.
+  void StorePair(int value) {
+    const NativeValue& v = values_[value];
+    if (v.pair > value) return;
+    const NativeValue& first = v.second ? values_[v.pair] : v;
+    const int others[] = {Get(v.pair), Get(value)};
+    const int64_t bytes = 2 * v.width;
+    const Gpr group =
+        Pointer({first.stored, nullptr}, bytes * vectors_ * emit_.lanes());
+    shuffled_.StorePair(
+        static_cast<int>(v.width), others[v.second ? 0 : 1],
+        others[v.second ? 1 : 0], tail_, streaming_ && Streams(first),
+        {group, /*indexed=*/false, 1,
+         static_cast<int32_t>(bytes * vector_ * emit_.lanes())});
+  }
+
   void StoreValue(const NativeValue& v, int value) {
+    if (v.pair >= 0) return StorePair(value);
     const int reg = Get(value);
     const uint32_t item =
         v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
@@ -293,6 +394,7 @@ class Compiler {
   // Emits the code for one vector of all values.
   void Vector(bool tail) {
     access_.SetTail(tail);
+    tail_ = tail;
     std::vector<State> before(values_.size());
     for (size_t k = 0; k < states_.size(); ++k) {
       if (states_[k].hoisted) before[k] = states_[k];
@@ -308,6 +410,7 @@ class Compiler {
       for (int operand : v.operands) {
         if (operand >= 0 && values_[operand].last_use == value) Drop(operand);
       }
+      if (v.pair >= 0 && values_[v.pair].last_use == value) Drop(v.pair);
       if (v.last_use < 0) Drop(value);
     }
   }
@@ -330,7 +433,7 @@ class Compiler {
       if (v.operands[k] < 0 || (words_ && !words_->Reads(v, k))) continue;
       r[k] = Get(v.operands[k]);
     }
-    if (i.op >= Opcode::kEq && i.op <= Opcode::kGe) {
+    if (GivesMask(i.op)) {
       return Compare(value, r[0], r[1]);
     }
     const int d = emit_.NewRegister();
@@ -380,9 +483,13 @@ class Compiler {
   VectorEmitter emit_;
   Assembler& body_;
   ElementAccess access_;
+  LaneLoads shuffled_;
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
-  std::vector<Target> pointers_;
+  std::vector<Pointed> pointers_;
   std::vector<State> states_;
+  int64_t vectors_ = 1;  // in a group
+  int64_t vector_ = 0;   // of the group
+  bool tail_ = false;
   bool streaming_ = false;  // see Streams
 };
 

@@ -115,6 +115,11 @@ constexpr VectorOp kBroadcastWord{k0F38, k66, 0x79};
 constexpr VectorOp kBroadcastLow{k0F38, k66, 0x58};
 constexpr VectorOp kBroadcastLowWide{k0F38, k66, 0x59};
 
+// reg <- its lanes and those of rm, by the numbers in vvvv (AVX-512). Narrow
+// ones are bytes or, if wide, words.
+constexpr VectorOp kShuffleTwo{k0F38, k66, 0x7e};
+constexpr VectorOp kShuffleTwoNarrow{k0F38, k66, 0x7d};
+
 // Moves between lanes (AVX2). All but the first work on halves of 16 bytes.
 constexpr VectorOp kHighHalf{k0F3A, k66, 0x39};
 constexpr VectorOp kPermuteWide{k0F3A, k66, 0x00, true};

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert.h"
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step_cost.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/lane_loads.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_code.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -23,6 +27,14 @@ constexpr size_t kLongestRun = 48;
 // The time of compiled steps relative to interpreted ones. A guess.
 constexpr double kNativeShare = 0.3;
 
+// Machine code shuffles lanes in spaces of more elements than this; smaller
+// ones are recorded in loops (AreFewElements), or are copied. A guess.
+constexpr int64_t kFewElements = 64;
+// Indices are computed in 32 bits.
+constexpr int64_t kMostIndices = int64_t{1} << 31;
+// ... and so saves this much of what a copied element is charged. A guess.
+constexpr double kShuffledSaves = 0.4;
+
 class Maker {
  public:
   Maker(const NumberedPlan& numbered, const std::vector<StoredOutput>& stored,
@@ -32,9 +44,11 @@ class Maker {
         stored_(stored),
         whole_(whole),
         plan_(numbered.plan),
+        lanes_(LanesOf(numbered.instructions)),
         elements_(plan_.steps.size()),
         fused_(plan_.steps.size()),
-        stores_elements_(plan_.outputs.size()) {}
+        stores_elements_(plan_.outputs.size()),
+        alternates_(plan_.outputs.size()) {}
 
   void Run() {
     FuseLoads();
@@ -62,14 +76,35 @@ class Maker {
     plan_.native = std::move(native_);
     plan_.streams = streams_;
     plan_.nanoseconds -= saved_;
+    for (const Source* source : shuffled_) FinishShuffled(source);
     for (size_t j = 0; j < stores_elements_.size(); ++j) {
       if (!stores_elements_[j]) continue;
       plan_.outputs[j].elements = true;
       plan_.outputs[j].width = ItemSize(stored_[j].dtype);
     }
+    for (size_t j = 0; j < alternates_.size(); ++j) {
+      if (!alternates_[j]) continue;
+      plan_.outputs[j].alternates = true;
+      plan_.outputs[j].width *= 2;
+    }
   }
 
  private:
+  // The fewest lanes of the program's vectors.
+  static int LanesOf(std::span<const Instruction* const> instructions) {
+    const auto is_wide = [](const Instruction* i) {
+      if (i == nullptr) return false;
+      bool wide = program::RegisterBytes(i->type) == 8;
+      for (size_t k = 0; k < i->operands().size(); ++k) {
+        wide |= OperandBytes(*i, k) == 8;
+      }
+      return wide;
+    };
+    return std::any_of(instructions.begin(), instructions.end(), is_wide)
+               ? kLanes<uint64_t>
+               : kLanes<uint32_t>;
+  }
+
   bool Native(size_t k) const {
     return instructions_[k] != nullptr && IsNative(*instructions_[k]);
   }
@@ -98,11 +133,42 @@ class Maker {
     return IsOutput(slot);
   }
 
-  // Dense operands that are read only by machine code need no load step.
+  // Whether machine code can shuffle the lanes of an operand. Then blocks begin
+  // at multiples of plan_.group.
+  bool CanShuffle(const Step& step) {
+    const bool copied = step.fn == LoadGather || step.fn == PointIntoPattern;
+    if (!copied || plan_.size <= kFewElements) return false;
+    const StridedIterator& iterator = SourceOf(step).iterator;
+    const int64_t vectors = VectorsInGroup(iterator, lanes_, group_);
+    if (vectors == 0) return false;
+    const int64_t elements =
+        std::lcm(iterator.group(), int64_t{kLanes<uint8_t>});
+    if (iterator.group() > 1) {
+      if (!whole_ || (plan_.row > 0 && plan_.row % elements != 0)) return false;
+      plan_.group = std::lcm(plan_.group, elements);
+    }
+    group_ = vectors * lanes_;
+    return true;
+  }
+
+  // The type of the numbers of all elements, if a step loads these.
+  std::optional<program::RegisterType> IndexOf(const Step& step) const {
+    const auto type = TypeOfIota(step.fn);
+    if (!type || plan_.size > kMostIndices || SourceOf(step).inner != 1 ||
+        SourceOf(step).extent != plan_.size) {
+      return std::nullopt;
+    }
+    return type;
+  }
+
+  // Operands that are read only by machine code need no load step if they are
+  // dense or it can shuffle their lanes, nor do the numbers of elements.
   void FuseLoads() {
     for (size_t k = 0; k < plan_.steps.size(); ++k) {
       const Step& step = plan_.steps[k];
-      if (step.fn != PointAtOperand && step.fn != LoadDense) continue;
+      const bool loads = step.fn == PointAtOperand || step.fn == LoadDense ||
+                         step.fn == LoadGather || step.fn == PointIntoPattern;
+      if (!loads && !IndexOf(step)) continue;
       const Source& source = SourceOf(step);
       std::vector<size_t> readers;
       bool only_native = true, redefined = false;
@@ -115,12 +181,25 @@ class Maker {
         if (redefined || !only_native) break;
       }
       if (!only_native || (!redefined && IsOutput(step.d))) continue;
+      if (loads && !source.iterator.dense()) {
+        if (!CanShuffle(step)) continue;
+        shuffled_.push_back(&source);
+      }
+      if (const auto index = IndexOf(step)) indices_[&source] = *index;
       fused_[k] = true;
       for (size_t reader : readers) {
         for (size_t i = 0; i < Operands(reader).size(); ++i) {
           if (Operands(reader)[i] == step.d) elements_[reader][i] = &source;
         }
       }
+    }
+  }
+
+  // Nothing is kept in a buffer for an operand that is read in place.
+  void FinishShuffled(const Source* source) {
+    if (!source->pattern) plan_.nanoseconds -= kShuffledSaves;
+    for (Source& own : plan_.sources) {
+      if (&own == source) own.pattern = false;
     }
   }
 
@@ -175,9 +254,10 @@ class Maker {
       if (v.stored < 0) continue;
       native.slots.push_back(static_cast<uint16_t>(v.stored));
       streams_ |= v.streams;
-      for (size_t j = 0;
-           j < plan_.outputs.size() && v.stored_dtype != DType::kNone; ++j) {
-        if (plan_.outputs[j].slot == v.stored) stores_elements_[j] = true;
+      for (size_t j = 0; j < plan_.outputs.size(); ++j) {
+        if (plan_.outputs[j].slot != v.stored) continue;
+        if (v.stored_dtype != DType::kNone) stores_elements_[j] = true;
+        if (v.pair >= 0) alternates_[j] = true;
       }
     }
     for (size_t k : run) {
@@ -200,9 +280,14 @@ class Maker {
       for (size_t i = 0; i < slots.size(); ++i) {
         const Source* source = elements_[k][i];
         const uint32_t width = OperandBytes(*instructions_[k], i);
-        operands[i] = source != nullptr
-                          ? values.Elements(*source, width)
-                          : values.InSlot(slots[i], width, !step.moves[i]);
+        if (source == nullptr) {
+          operands[i] = values.InSlot(slots[i], width, !step.moves[i]);
+        } else if (const auto index = indices_.find(source);
+                   index != indices_.end()) {
+          operands[i] = values.Indices(*source, index->second);
+        } else {
+          operands[i] = values.Elements(*source, width);
+        }
       }
       values.Compute(*instructions_[k], {operands, slots.size()}, step.d);
     }
@@ -219,7 +304,33 @@ class Maker {
       if (FindStore(stored.dtype) != nullptr) value.stored_dtype = stored.dtype;
       value.moved = IsMoved(slot);
     }
+    for (size_t j = 0; j < stored_.size(); ++j) {
+      if (stored_[j].pair) MakePair(run, j, values);
+    }
     return values;
+  }
+
+  // Stores output j and the next one together if the run computes both.
+  void MakePair(std::span<const size_t> run, size_t j,
+                NativeValues& values) const {
+    int pair[2];
+    for (size_t k = 0; k < 2; ++k) {
+      const Output& output = plan_.outputs[j + k];
+      const auto found = values.in_slot().find(output.slot);
+      if (output.way != Output::kDirect || found == values.in_slot().end() ||
+          values[found->second].stored != output.slot ||
+          !IsLast(run.back(), output.slot)) {
+        return;
+      }
+      pair[k] = found->second;
+    }
+    for (size_t k = 0; k < 2; ++k) {
+      NativeValue& value = values[pair[k]];
+      value.pair = pair[1 - k];
+      value.second = k == 1;
+      value.streams = stored_[j].streams;
+      value.last_use = std::max(value.last_use, pair[1 - k]);
+    }
   }
 
   // Sets what is known about an invariant.
@@ -242,12 +353,18 @@ class Maker {
         [slot](const Output& o) { return o.slot == slot && o.moved; });
   }
 
+  // Whether a slot is one output, and no step after k reads it.
+  bool IsLast(size_t k, uint16_t slot) const {
+    if (Outputs(slot) != 1) return false;
+    for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
+      if (Reads(later, slot)) return false;
+    }
+    return true;
+  }
+
   // How an output that is only stored can be stored directly.
   StoredOutput Stored(size_t k, uint16_t slot) const {
-    if (Outputs(slot) != 1) return {};
-    for (size_t later = k + 1; later < plan_.steps.size(); ++later) {
-      if (Reads(later, slot)) return {};
-    }
+    if (!IsLast(k, slot)) return {};
     for (size_t j = 0; j < plan_.outputs.size(); ++j) {
       const Output& output = plan_.outputs[j];
       if (output.slot == slot && output.way == Output::kDirect) {
@@ -262,6 +379,8 @@ class Maker {
   const std::vector<StoredOutput>& stored_;
   const bool whole_;
   Plan& plan_;
+  const int lanes_;
+  int64_t group_ = 1;  // elements after which the places of lanes repeat
   // For each step, the operands that machine code reads from memory.
   std::vector<std::array<const Source*, 3>> elements_;
   std::vector<bool> fused_;
@@ -270,12 +389,19 @@ class Maker {
   std::vector<Step> steps_;
   std::vector<NativeRun> native_;
   std::vector<bool> stores_elements_;
+  std::vector<bool> alternates_;  // outputs that are stored in pairs
+  std::map<const Source*, program::RegisterType> indices_;
+  std::vector<const Source*> shuffled_;  // operands whose lanes are shuffled
   double saved_ = 0;
   bool streams_ = false;
   bool failed_ = false;
 };
 
 }  // namespace
+
+bool CanStorePairs(int64_t elements) {
+  return IPU_AVX512 && elements > kFewElements;
+}
 
 void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }
 

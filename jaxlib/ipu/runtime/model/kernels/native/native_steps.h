@@ -27,11 +27,17 @@ struct NumberedPlan {
 };
 
 // How an output is stored: the type of its elements if these are dense,
-// otherwise kNone, and whether they bypass the caches (Operand::streams).
+// otherwise kNone, whether they bypass the caches (Operand::streams), and
+// whether they alternate with those of the next output, as the planes of
+// complex numbers do.
 struct StoredOutput {
   DType dtype = DType::kNone;
   bool streams = false;
+  bool pair = false;
 };
+
+// Whether machine code stores the outputs of such a space in pairs.
+bool CanStorePairs(int64_t elements);
 
 // `stored[j]` is how output j may be stored. `whole` promises that an iteration
 // space that fits into one block is never divided into smaller ones. Leaves the

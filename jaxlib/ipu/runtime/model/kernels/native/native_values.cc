@@ -22,6 +22,13 @@ int NativeValues::Elements(const Source& source, uint32_t width) {
   return at->second;
 }
 
+int NativeValues::Indices(const Source& source, program::RegisterType type) {
+  const int value = Elements(source, program::RegisterBytes(type));
+  values_[value].kind = NativeValue::kIndices;
+  values_[value].index = type;
+  return value;
+}
+
 void NativeValues::Compute(const program::Instruction& instruction,
                            std::span<const int> operands, uint16_t d) {
   const auto number = static_cast<int>(values_.size());

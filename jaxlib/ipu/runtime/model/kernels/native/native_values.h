@@ -19,7 +19,8 @@ struct NativeValue {
   enum Kind : uint8_t {
     kInvariant,  // uniform: one vector in a slot, the same for all elements
     kBlock,      // a block in a slot
-    kElements,   // a dense operand in memory, converted when loaded
+    kElements,   // an operand in memory, converted when loaded
+    kIndices,    // the numbers of the elements, as the type that `index` has
     kComputed,
   };
   Kind kind;
@@ -28,12 +29,17 @@ struct NativeValue {
   const Source* source = nullptr;      // kElements
   const char* constant = nullptr;      // kInvariant: its bits if they are known
   DType loaded_dtype = DType::kNone;   // kInvariant: of the operand it holds
+  program::RegisterType index{};       // kIndices
   program::Instruction instruction{};  // kComputed
   int operands[3] = {-1, -1, -1};      // kComputed: indices of values
   int last_use = -1;                   // the last value that reads this one
   int stored = -1;                     // the slot that it is stored to
   DType stored_dtype = DType::kNone;   // ... as elements; kNone: as registers
   bool streams = false;  // stored past the caches, if the place is aligned
+  // The value that it is stored alternately with, which has the places between
+  // those of this one: this one's slot is the first of both.
+  int pair = -1;
+  bool second = false;  // whether this is the other one
   bool moved = true;  // loaded and stored without arithmetic in between: keeps
                       // the bits of a NaN
 };
@@ -45,6 +51,7 @@ class NativeValues {
   // otherwise a block.
   int InSlot(uint16_t slot, uint32_t width, bool still);
   int Elements(const Source& source, uint32_t width);
+  int Indices(const Source& source, program::RegisterType type);
   // Adds a value computed from `operands`, which is then in slot d.
   void Compute(const program::Instruction& instruction,
                std::span<const int> operands, uint16_t d);

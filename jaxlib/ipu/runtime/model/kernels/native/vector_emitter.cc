@@ -1,6 +1,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
@@ -11,6 +12,10 @@ using program::RegisterType;
 
 // Super-instructions are not enumerators of Opcode.
 constexpr int OpNumber(Opcode op) { return static_cast<int>(op); }
+
+constexpr size_t kLine = 64;  // of the cache
+// Tables in registers; a guess: others hold what the program computes with.
+constexpr size_t kMostTables = kRegisters / 4;
 
 }  // namespace
 
@@ -44,6 +49,52 @@ int VectorEmitter::Number(uint32_t width, uint64_t bits) {
     Broadcast(width, at->second);
   }
   return at->second;
+}
+
+size_t VectorEmitter::Constant(const std::vector<uint8_t>& bytes) {
+  size_t at = 0;
+  for (; at + bytes.size() <= constants_.size(); at += kLine) {
+    if (std::memcmp(&constants_[at], bytes.data(), bytes.size()) == 0) {
+      return at;
+    }
+  }
+  at = constants_.size();
+  constants_.insert(constants_.end(), bytes.begin(), bytes.end());
+  constants_.resize((constants_.size() + kLine - 1) / kLine * kLine);
+  return at;
+}
+
+int VectorEmitter::Table(const std::vector<uint8_t>& bytes) {
+  const size_t constant = Constant(bytes);
+  if (const auto at = tables_.find(constant); at != tables_.end()) {
+    return at->second;
+  }
+  const int kept = tables_.size() < kMostTables ? NewHoisted() : -1;
+  Assembler& to = kept < 0 ? body_ : hoisted_;
+  const int reg = kept < 0 ? NewRegister() : kept;
+  to.VectorConstant(x86::kLoad, Lanes{kVectorBytes}, reg, 0, constant);
+  if (kept >= 0) tables_[constant] = kept;
+  return reg;
+}
+
+void VectorEmitter::FreeTable(int reg) {
+  if (reg < top_) Free(reg);
+}
+
+void VectorEmitter::Indices(RegisterType type, int d, Gpr first) {
+  constexpr int kShortest = 16;
+  std::vector<uint8_t> numbers(kVectorBytes);
+  for (uint32_t i = 0; i < kLanes<uint32_t>; ++i) {
+    std::memcpy(&numbers[i * 4], &i, 4);
+  }
+  const int table = Table(numbers);
+  body_.Vector(x86::kLoadLow, Lanes{kShortest}, d, 0, static_cast<int>(first));
+  Op(x86::kBroadcastLow, 4, d, 0, d);
+  Op(x86::kAdd, 4, d, d, table);
+  FreeTable(table);
+  if (type == RegisterType::kF32) return Op(x86::kI32ToF32, 4, d, 0, d);
+  if (type == RegisterType::kF64) return Op(x86::kI32ToF64, 8, d, 0, d);
+  if (program::RegisterBytes(type) == 8) Op(x86::kExtendU32, 8, d, 0, d);
 }
 
 int VectorEmitter::One(uint32_t width, bool is_float) {
@@ -201,6 +252,13 @@ void VectorEmitter::DivideBy(const Instruction& i, int d, int a,
 
 void VectorEmitter::Compare(const Instruction& i, Mask mask, int a, int b) {
   if (!program::IsFloat(i.type)) return CompareI(i.op, i.type, mask, a, b);
+  if (i.op == Opcode::kIsFinite) {  // a - a is 0, otherwise NaN
+    const int difference = NewRegister();
+    const uint32_t w = program::RegisterBytes(i.type);
+    OpF(x86::kSubF, w, difference, a, a);
+    CompareF(mask, w, difference, difference, kOrderedF);
+    return Free(difference);
+  }
   constexpr int kHow[] = {kEqF, kNeF, kLtF, kLeF, kGtF, kGeF};
   const auto k = static_cast<int>(i.op) - static_cast<int>(Opcode::kEq);
   CompareF(mask, program::RegisterBytes(i.type), a, b, kHow[k]);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
@@ -32,7 +33,7 @@ inline constexpr int kMostHoisted = 9;  // a guess: half
 
 // Predicates of float comparisons: ordered, except for !=.
 inline constexpr int kEqF = 0, kLtF = 1, kLeF = 2, kUnorderedF = 3, kNeF = 4,
-                     kDiffersF = 12, kGeF = 13, kGtF = 14;
+                     kOrderedF = 7, kDiffersF = 12, kGeF = 13, kGtF = 14;
 
 // The lanes in which a comparison of `width`-byte values holds: with AVX-512, a
 // mask register; with AVX2, a vector register whose lanes have all bits set or
@@ -41,6 +42,12 @@ struct Mask {
   int reg;
   uint32_t width;
 };
+
+// Whether Compare emits an instruction, and not Compute.
+inline bool GivesMask(program::Opcode op) {
+  return op == program::Opcode::kIsFinite ||
+         (op >= program::Opcode::kEq && op <= program::Opcode::kGe);
+}
 
 // Emits the body of a loop and the loop-invariant code before it.
 class VectorEmitter {
@@ -77,14 +84,28 @@ class VectorEmitter {
   // A vector with a number in all lanes, of 1, 2, 4 or 8 bytes.
   int Number(uint32_t width, uint64_t bits);
 
+  // Bytes that the code may read: their offset among its constants.
+  size_t Constant(const std::vector<uint8_t>& bytes);
+  const std::vector<uint8_t>& constants() const { return constants_; }
+
+  // A register with the bytes of such a constant, which FreeTable frees.
+  int Table(const std::vector<uint8_t>& bytes);
+  void FreeTable(int reg);
+
+  // d <- first, first + 1, ..., which fit into 31 bits
+  void Indices(program::RegisterType type, int d, Gpr first);
+
   // A mask for use within one instruction, of lanes of 1 to 8 bytes.
   Mask NewMask(uint32_t width);
   // A mask that stays until it is freed; register -1 if none is left.
   Mask KeepMask(uint32_t width);
   void Free(Mask mask);
+  // A mask with a bit for each lane, before the loop if it is the first such
+  // one; not to be freed (AVX-512).
+  Mask LanesOf(uint32_t width, uint64_t bits);
 
   // d <- the instruction applied to registers a, b and c, none of which may be
-  // d. Supports everything that IsNative does except comparisons and SELECT.
+  // d. Supports everything that IsNative does except what GivesMask and SELECT.
   void Compute(const program::Instruction& i, int d, int a, int b, int c);
   void Compare(const program::Instruction& i, Mask mask, int a, int b);
   // mask <- the comparison of integers in lanes of 1 or 2 bytes
@@ -189,6 +210,9 @@ class VectorEmitter {
   Assembler hoisted_;
   Assembler body_;
   std::map<std::pair<uint32_t, uint64_t>, int> numbers_;
+  std::vector<uint8_t> constants_;
+  std::map<size_t, int> tables_;  // hoisted ones
+  uint64_t lane_bits_ = 0;        // see LanesOf
   int top_ = kRegisters;  // registers from here on hold loop-invariant values
   int peak_ = -1;         // the highest other register used so far
   uint32_t used_ = 0;

@@ -6,6 +6,10 @@ namespace ipu::model::IPU_SIMD_NS {
 
 Mask VectorEmitter::NewMask(uint32_t width) { return {NewRegister(), width}; }
 Mask VectorEmitter::KeepMask(uint32_t width) { return NewMask(width); }
+Mask VectorEmitter::LanesOf(uint32_t width, uint64_t) {
+  Fail();
+  return {0, width};
+}
 void VectorEmitter::Free(Mask mask) { Free(mask.reg); }
 
 void VectorEmitter::Broadcast(uint32_t width, int d) {

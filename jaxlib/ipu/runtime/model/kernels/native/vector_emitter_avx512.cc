@@ -6,10 +6,10 @@ namespace ipu::model::IPU_SIMD_NS {
 
 namespace {
 
-// Mask registers: 1 is kTailMask, then a temporary within one instruction, and
-// comparisons whose SELECT is still to come.
+// Mask registers: 1 is kTailMask, then a temporary within one instruction,
+// comparisons whose SELECT is still to come, and the lanes of LanesOf.
 constexpr int kTemporaryMask = 2;
-constexpr int kFirstKept = 3, kMasks = 8;
+constexpr int kFirstKept = 3, kMasks = 7, kLanesMask = 7;
 
 // How an instruction compares integers.
 int HowI(program::Opcode op) {
@@ -34,6 +34,18 @@ Mask VectorEmitter::KeepMask(uint32_t width) {
   if (mask == kMasks) return {-1, width};
   masks_used_ |= 1u << mask;
   return {mask, width};
+}
+
+Mask VectorEmitter::LanesOf(uint32_t width, uint64_t bits) {
+  const bool hoisted = lane_bits_ == 0 || lane_bits_ == bits;
+  const int reg = hoisted ? kLanesMask : kTemporaryMask;
+  if (lane_bits_ != bits) {
+    Assembler& to = hoisted ? hoisted_ : body_;
+    if (hoisted) lane_bits_ = bits;
+    to.Move(Gpr::kRcx, bits);
+    to.MoveToMask(reg, Gpr::kRcx);
+  }
+  return {reg, width};
 }
 
 void VectorEmitter::Free(Mask mask) { masks_used_ &= ~(1u << mask.reg); }

@@ -110,6 +110,7 @@ class Analysis {
         return loaded ? loaded : All(RegisterType::kU32);
       }
       case NativeValue::kBlock:
+      case NativeValue::kIndices:
         return std::nullopt;
       case NativeValue::kComputed:
         return OfInstruction(v);
@@ -132,6 +133,7 @@ class Analysis {
     for (int k = 0; k < 3; ++k) {
       if (v.operands[k] >= 0) r[k] = Operand(v, k, t);
     }
+    if (const auto range = OfRest(v, r[2])) return range;
     if (const auto range = OfArithmetic(i, r[0], r[1], r[2])) return range;
     if (const auto range = OfOrder(i, r[0], r[1], r[2])) return range;
     switch (OpNumber(i.op)) {
@@ -256,8 +258,27 @@ class Analysis {
     if (v.instruction.op == program::kDivideBy) {
       return Range{a.least / by, a.most / by};
     }
-    return Range{std::clamp<int64_t>(a.least, 1 - by, 0),
-                 std::clamp<int64_t>(a.most, 0, by - 1)};
+    return Remainders(a, by);
+  }
+
+  static Range Remainders(Range a, int64_t by) {
+    return {std::clamp<int64_t>(a.least, 1 - by, 0),
+            std::clamp<int64_t>(a.most, 0, by - 1)};
+  }
+
+  // A remainder that is what its quotient leaves: c - c / by * by.
+  MaybeRange OfRest(const NativeValue& v, Range c) const {
+    if (v.instruction.op != program::kNegMulAdd || !c.Fits()) {
+      return std::nullopt;
+    }
+    const NativeValue& quotient = values_[v.operands[0]];
+    if (quotient.instruction.op != program::kDivideBy ||
+        quotient.operands[0] != v.operands[2]) {
+      return std::nullopt;
+    }
+    const auto by = Divisor(values_, quotient);
+    if (!by || by != Constant(values_[v.operands[1]])) return std::nullopt;
+    return Remainders(c, *by);
   }
 
   const std::span<const NativeValue> values_;

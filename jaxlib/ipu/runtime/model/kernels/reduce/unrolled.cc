@@ -8,7 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "jaxlib/ipu/runtime/model/kernels/native/lane_loads.h"
 #include "jaxlib/ipu/runtime/model/kernels/reduce/combiner.h"
+#include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -23,7 +26,7 @@ using program::RegisterType;
 // computed or not next to those of the next total. Measured (10^6 f32, AVX-512,
 // one core) of a fold that took rows one by one: products of rows of 2, 3, 4
 // and 8 took 281, 241, 260 and 412 us instead of 728, 414, 300 and 157, `any`
-// of 8 rows 60 instead of 119.
+// of 8 rows 60 instead of 119. Rows whose elements are shuffled: see AreShort.
 constexpr int64_t kMostElements = 8;
 constexpr int64_t kMostInRow = 4;
 // The fewest totals; a guess: a few vectors of them.
@@ -216,15 +219,31 @@ bool AreFew(ReduceKind kind, const ReducePlan& plan, int64_t totals) {
          plan.reduced <= (IsArg(kind) ? kMostElements : kFewOfTotal);
 }
 
-// Whether each of many totals has few elements. Monoids of columns and of
-// adjacent rows, and windows, have good folds if they are operands as they are.
-bool AreShort(ReduceKind kind, const ReducePlan& plan, int64_t totals) {
-  const int64_t most = plan.by_rows ? kMostInRow : kMostElements;
+// Whether machine code shuffles the elements of all totals.
+bool CanShuffle(const ComputeSet& set, size_t num_kept) {
+  const std::vector<int64_t> kept(set.shape.begin(),
+                                  set.shape.begin() + num_kept);
+  return std::all_of(set.operands.begin(), set.operands.end(),
+                     [&](Operand operand) {
+                       operand.dims.resize(num_kept);
+                       const StridedIterator iterator(kept, operand);
+                       return iterator.dense() || iterator.uniform() ||
+                              VectorsInGroup(iterator, kLanes<uint32_t>, 1) > 0;
+                     });
+}
+
+// Whether each of many totals has few elements. Monoids of columns and windows
+// have good folds if they are operands as they are, and so have adjacent rows
+// whose elements are not `shuffled`.
+bool AreShort(ReduceKind kind, const ReducePlan& plan, int64_t totals,
+              bool shuffled) {
+  const int64_t most = plan.by_rows && !shuffled ? kMostInRow : kMostElements;
   if (plan.reduced > most || totals < kFewestTotals || !plan.places.empty()) {
     return false;
   }
   if (plan.program || IsArg(kind)) return true;
-  return plan.by_rows && plan.x.operands[plan.direct] != plan.reduced;
+  return plan.by_rows &&
+         (shuffled || plan.x.operands[plan.direct] != plan.reduced);
 }
 
 }  // namespace
@@ -237,7 +256,8 @@ std::optional<Evaluation> Unrolled(const ComputeSet& set,
   int64_t totals = 1;
   for (size_t d = 0; d < num_kept; ++d) totals *= set.shape[d];
   if (plan.reduced < 2 || plan.has_indices ||
-      !(AreFew(kind, plan, totals) || AreShort(kind, plan, totals))) {
+      !(AreFew(kind, plan, totals) ||
+        AreShort(kind, plan, totals, CanShuffle(set, num_kept)))) {
     return std::nullopt;
   }
   auto code = program::DecodeRegisterCode(

@@ -107,7 +107,11 @@ int64_t PlanBuilder::ChooseBlock(const std::vector<bool>& touched) const {
   int64_t block = kCacheBytes / std::max<int64_t>(element, 1) / 64 * 64;
   block = std::clamp(block, kShortestBlock, kLongestBlock);
   if (function_) return block;
-  if (plan_.row > 0 && plan_.row < block) block -= block % plan_.row;
+  if (plan_.row > 0 && plan_.row < block) {
+    block -= block % plan_.row;  // a multiple of a group
+  } else {
+    block = std::max(block - block % plan_.group, plan_.group);
+  }
   return std::min(block, std::max<int64_t>((plan_.size + 63) / 64 * 64, 64));
 }
 

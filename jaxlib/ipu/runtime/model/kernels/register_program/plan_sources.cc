@@ -107,4 +107,12 @@ Loaded LoadIota(const std::vector<int64_t>& shape,
   return {place};
 }
 
+std::optional<program::RegisterType> TypeOfIota(StepFn fn) {
+  using enum program::RegisterType;
+  for (const auto type : {kF32, kF64, kU32, kU64}) {
+    if (fn == FindIota(type)) return type;
+  }
+  return std::nullopt;
+}
+
 }  // namespace ipu::model::IPU_SIMD_NS

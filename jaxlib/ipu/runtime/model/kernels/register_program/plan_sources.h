@@ -27,6 +27,9 @@ Loaded LoadBlock(uint16_t operand, uint32_t width, PlanBuilder& builder);
 // An IOTA along dimension `imm`.
 Loaded LoadIota(const std::vector<int64_t>& shape,
                 const program::Instruction& iota, PlanBuilder& builder);
+// The type of the indices that a step loads, a float or unsigned; nothing if it
+// is no such step.
+std::optional<program::RegisterType> TypeOfIota(StepFn fn);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

@@ -124,6 +124,7 @@ class Planner {
   std::vector<Value> values_;
   std::vector<program::RegisterType> output_types_;  // as the caller sees them
   std::vector<OutputPlaces> output_places_;
+  std::vector<StoredOutput> stored_;
 };
 
 Status Planner::CheckLoads() {
@@ -205,7 +206,8 @@ bool Planner::MayOverwrite(size_t output, uint64_t operand) const {
 }
 
 // Lets a value be written directly to its output if no operand that is read
-// later may overlap it.
+// later may overlap it. Pairs are stored once both are known, or as others that
+// are not dense: after the block.
 void Planner::FindDirectOutputs() {
   for (size_t j = 0; j < program_.outputs.size(); ++j) {
     const uint16_t at = program_.outputs[j];
@@ -213,10 +215,15 @@ void Planner::FindDirectOutputs() {
     if (value.rate != Rate::kBlock || IsSource(at) || value.output >= 0) {
       continue;
     }
+    size_t last = at;
+    if (stored_[j].pair) last = std::max<size_t>(at, program_.outputs[j + 1]);
+    if (j > 0 && stored_[j - 1].pair) {
+      last = std::max<size_t>(at, program_.outputs[j - 1]);
+    }
     bool safe = true;
     for (size_t k = 0; k < values_.size(); ++k) {
       const Instruction& load = program_.code[k];
-      if (load.op != Opcode::kLoad || values_[k].last_use <= at) continue;
+      if (load.op != Opcode::kLoad || values_[k].last_use <= last) continue;
       safe &= !MayOverwrite(j, load.imm);
     }
     if (safe) value.output = static_cast<int>(j);
@@ -383,12 +390,21 @@ void Planner::PlaceOutputs() {
 }
 
 std::vector<StoredOutput> Planner::StoredOutputs() const {
-  std::vector<StoredOutput> stored(plan_.outputs.size());
+  std::vector<StoredOutput> stored(program_.outputs.size());
   if (context_.results == nullptr) return stored;
   for (size_t j = 0; j < stored.size(); ++j) {
     const Operand& result = (*context_.results)[j];
-    if (StridedIterator(context_.shape, result).dense()) {
+    const StridedIterator iterator(context_.shape, result);
+    if (iterator.dense()) {
       stored[j] = {result.view.dtype, result.streams};
+    } else if (CanStorePairs(plan_.size) && j + 1 < stored.size()) {
+      const StridedIterator next(context_.shape, (*context_.results)[j + 1]);
+      stored[j].pair = iterator.spacing() == 2 && next.spacing() == 2 &&
+                       FindStore(result.view.dtype) == nullptr &&
+                       next.item_size() == iterator.item_size() &&
+                       next.base() == iterator.base() &&
+                       next.offset() == iterator.offset() + next.item_size();
+      stored[j].streams = stored[j].pair && result.streams;
     }
   }
   return stored;
@@ -403,6 +419,7 @@ void Planner::FinishOutputs() {
 
 Status Planner::Run() {
   IPU_RETURN_IF_ERROR(CheckLoads());
+  stored_ = StoredOutputs();
   Classify();
   FindDirectOutputs();
   PlanOutputs();
@@ -415,7 +432,7 @@ Status Planner::Run() {
   }
   FinishOutputs();
   MakeNative({plan_, builder_.instructions(), builder_.first_constant()},
-             StoredOutputs(), /*whole=*/context_.results != nullptr);
+             stored_, /*whole=*/context_.results != nullptr);
   builder_.LayOut();
   return Status();
 }

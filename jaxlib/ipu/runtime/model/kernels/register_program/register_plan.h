@@ -36,7 +36,9 @@ struct Output {
   uint16_t slot;          // of its values
   uint16_t home = 0;      // of the buffer used if the caller provides none
   bool elements = false;  // stored as elements of `width` bytes
-  bool moved = true;      // see MovedValues
+  // Stored in place alternately with another one, so `width` bytes apart.
+  bool alternates = false;
+  bool moved = true;  // see MovedValues
 };
 
 // An operand of a function; each call provides its address.
@@ -76,6 +78,7 @@ struct Plan {
   int64_t block = 0;            // the most elements in a block
   int64_t row = 0;              // blocks do not cross multiples of this; 0: any
   int64_t grain = 1;            // ranges should begin at multiples of this
+  int64_t group = 1;            // ranges and blocks begin at multiples of this
   std::vector<size_t> offsets;  // of owned slots in a state's memory
   std::deque<Cell> constants;
   size_t num_slots = 0;

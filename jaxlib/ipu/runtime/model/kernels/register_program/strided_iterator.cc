@@ -187,6 +187,18 @@ int64_t StridedIterator::spacing() const {
   return dimensions_.size() == 1 ? dimensions_[0].stride : 0;
 }
 
+int64_t StridedIterator::group() const {
+  int64_t elements = 1;
+  for (size_t d = 1; d < dimensions_.size(); ++d) {
+    elements *= dimensions_[d].extent;
+  }
+  return elements;
+}
+
+int64_t StridedIterator::group_step() const {
+  return dimensions_.empty() ? 0 : dimensions_[0].stride;
+}
+
 int64_t StridedIterator::run() const {
   return !dimensions_.empty() && dimensions_.back().stride == 0
              ? dimensions_.back().extent
@@ -222,14 +234,17 @@ int64_t StridedIterator::Locate(int64_t begin, int64_t* index) const {
   return LocateIn(dimensions_, dimensions_.size(), begin, index);
 }
 
-const char* StridedIterator::At(char* const* bases, int64_t index) const {
+int64_t StridedIterator::PlaceOf(int64_t index) const {
   int64_t at = 0;
   for (size_t d = dimensions_.size(); d-- > 1;) {  // divides once per dimension
     at += index % dimensions_[d].extent * dimensions_[d].stride;
     index /= dimensions_[d].extent;
   }
-  if (!dimensions_.empty()) at += index * dimensions_[0].stride;
-  return Data(bases) + at * item_size_;
+  return dimensions_.empty() ? 0 : at + index * dimensions_[0].stride;
+}
+
+const char* StridedIterator::At(char* const* bases, int64_t index) const {
+  return Data(bases) + PlaceOf(index) * item_size_;
 }
 
 void StridedIterator::GatherRows(const char* data, int64_t begin, int64_t rows,

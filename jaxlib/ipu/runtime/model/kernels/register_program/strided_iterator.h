@@ -29,6 +29,13 @@ class StridedIterator {
   // The distance in elements of consecutive indices' elements, if it is the
   // same for all; otherwise 0.
   int64_t spacing() const;
+  // The element of index i + group() is group_step() elements after that of i,
+  // for all i.
+  int64_t group() const;
+  int64_t group_step() const;
+  // How many elements an index's element is after the first one's. Goes on
+  // beyond the last index.
+  int64_t PlaceOf(int64_t index) const;
   // The number of consecutive indices with the same element: the element
   // changes only at multiples of this. 1 if it changes at every index.
   int64_t run() const;

@@ -415,7 +415,7 @@ class LoopCompiler {
     int r[3] = {};
     for (size_t j = 0; j < s.NumOperands(); ++j) r[j] = registers_.Get(s, j);
     emit().SetLanes(s.lanes);
-    if (i.op >= Opcode::kEq && i.op <= Opcode::kGe) {
+    if (GivesMask(i.op)) {
       const uint32_t width = program::RegisterBytes(i.type);
       made.mask = emit().KeepMask(width);
       const bool keeps = made.mask.reg >= 0;
