@@ -103,6 +103,50 @@ def test_a_quotient_that_is_rounded_down_needs_no_sign(check, divisor):
   check(lambda x: [x // divisor, jnp.sign(x) != divisor // 7], x)
 
 
+@pytest.mark.parametrize("divisor", [7, -7])
+def test_a_remainder_that_is_rounded_down_needs_one_comparison(check, divisor):
+  x = np.arange(-15, 16, dtype=np.int32)
+  operations = imported(lambda x: x % divisor, x)
+  assert operations.count("stablehlo.compare") == 1
+  assert "stablehlo.and" not in operations
+  check(lambda x: x % divisor, x)
+
+
+def test_comparisons_of_booleans_with_constants(check):
+  x = np.array([False, True])
+
+  def f(x):
+    return x == True, x == False, x != True, False != x, x < True  # noqa: E712
+
+  operations = imported(f, x)
+  assert operations.count("stablehlo.compare") == 1
+  check(f, x)
+
+
+def test_comparisons_that_imply_others(check):
+  x = np.array([-1.0, -0.0, 0.0, 1.0, np.nan], np.float32)
+  y = np.array([0.0, np.nan, -1.0, 2.0, 0.0], np.float32)
+
+  def f(x, y):
+    one = (x < y) & (x != y), (x != 2.0) & (x > 2.0)
+    return *one, (x < y) & (x != 2.0), (x <= y) & (x != y), (x < y) | (x != y)
+
+  assert imported(f, x, y).count("stablehlo.and") == 2
+  check(f, x, y)
+
+
+def test_opposite_comparisons(check):
+  x, y = np.arange(-2, 3, dtype=np.int32), np.zeros(5, np.int32)
+
+  def f(x, y):
+    all_of = x == y, x != y, x < y, x <= y, x > y, x >= y
+    return *(~c for c in all_of), (x != y) & (y <= x)
+
+  assert "stablehlo.not" not in imported(f, x, y)
+  check(f, x, y)
+  check(f, np.float32([np.nan, 1, -1, 0, -0.0]), np.zeros(5, np.float32))
+
+
 def sine() -> bytes:
   lowered = jax.jit(jnp.sin).lower(np.float32(1))
   return artifact(lowered.compiler_ir("stablehlo"))
