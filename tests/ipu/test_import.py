@@ -10,6 +10,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxlib.ipu import diagnostics, options, pipeline
 from jaxlib.ipu.ir import canonical, importer
 from jaxlib.ipu.passes import dce, simplify
@@ -145,6 +146,46 @@ def test_opposite_comparisons(check):
   assert "stablehlo.not" not in imported(f, x, y)
   check(f, x, y)
   check(f, np.float32([np.nan, 1, -1, 0, -0.0]), np.zeros(5, np.float32))
+
+
+NOT_NEGATIVE = [
+  lambda x, u: x % 7,
+  lambda x, u: jnp.clip(x, 0, 3),
+  lambda x, u: jnp.maximum(x, 0),
+  lambda x, u: x & 3,
+  lambda x, u: u.astype(jnp.int32),
+  lambda x, u: (x > 0).astype(jnp.int32),
+  lambda x, u: lax.div(jnp.arange(5)[::-1], 2),
+  lambda x, u: lax.shift_right_arithmetic(x % 7, x % 7),
+  lambda x, u: jnp.where(x > 1, x % 7, x & 3).reshape(5, 1) % 4,
+  lambda x, u: lax.population_count(x),
+]
+
+
+@pytest.mark.parametrize("f", NOT_NEGATIVE)
+def test_numbers_that_are_not_negative(check, f):
+  x, u = np.arange(-2, 3, dtype=np.int32), np.arange(254, 259).astype(np.uint8)
+  operations = imported(lambda x, u: (f(x, u) < 0, f(x, u) >= -1), x, u)
+  assert set(operations) == {"stablehlo.constant"}
+  check(lambda x, u: jnp.arange(20)[f(x, u)], x, u)
+
+
+NEGATIVE = [
+  lambda x, u: x % -7,
+  lambda x, u: lax.rem(x, 7),
+  lambda x, u: jnp.minimum(x, 3),
+  lambda x, u: x | 3,
+  lambda x, u: u.astype(jnp.int8),
+  lambda x, u: (x % 7) // (x % 3),
+  lambda x, u: jnp.where(x > 0, x, x % 3),
+  lambda x, u: (x * 1.5).astype(jnp.int32),
+]
+
+
+@pytest.mark.parametrize("f", NEGATIVE)
+def test_numbers_that_may_be_negative(check, f):
+  x, u = np.arange(-2, 3, dtype=np.int32), np.arange(254, 259).astype(np.uint8)
+  check(lambda x, u: (f(x, u) < 0, f(x, u) >= 0), x, u)
 
 
 def sine() -> bytes:

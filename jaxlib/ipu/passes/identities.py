@@ -19,6 +19,7 @@ from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.passes import joined_pads
 from jaxlib.ipu.passes.fold_constants import constant, splat
+from jaxlib.ipu.passes.signs import never_negative
 
 Rule = Callable[[Emitter, Node], Value | None]
 
@@ -253,8 +254,16 @@ def _compare_bool(e: Emitter, node: Node) -> Value | None:
 
 
 def _compare_sign(e: Emitter, node: Node) -> Value | None:
-  """Whether the sign of an integer differs from 1 or -1: quotients that are
-  rounded down ask for it."""
+  """Whether an integer that never is negative is less than 0; whether the sign
+  of an integer differs from 1 or -1: quotients that are rounded down ask for
+  it."""
+  direction = node.attributes.opcode
+  if direction in (Opcode.LT, Opcode.GE):
+    (x, n), shape = node.inputs, node.results[0].shape
+    limit = splat(n)
+    if limit is None or limit > 0 or not never_negative(x):
+      return None
+    return e.constant(direction is Opcode.GE, DType.BOOL, shape)
   sign, known = _made_by(node.inputs[0], "sign"), splat(node.inputs[1])
   if node.attributes.opcode is not Opcode.NE or sign is None or known is None:
     return None
