@@ -496,8 +496,11 @@ class LoopCompiler {
 
   // Keeps what combines two comparisons as a mask, too.
   bool CombineMasks(const TapeStep& s, Held& made) {
-    const Opcode op = s.instruction.op;
-    if (op != Opcode::kAnd && op != Opcode::kOr && op != Opcode::kXor) {
+    // Booleans differ as their XOR says.
+    const Opcode op =
+        s.instruction.op == Opcode::kNe ? Opcode::kXor : s.instruction.op;
+    if ((op != Opcode::kAnd && op != Opcode::kOr && op != Opcode::kXor) ||
+        s.instruction.type != program::RegisterType::kU32) {
       return false;
     }
     const Held& a = registers_.held(registers_.Operand(s, 0));
