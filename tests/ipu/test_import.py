@@ -10,6 +10,7 @@ import pytest
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxlib.ipu import diagnostics, options, pipeline
 from jaxlib.ipu.ir import canonical, importer
 from jaxlib.ipu.passes import dce, simplify
@@ -109,6 +110,90 @@ def test_an_unsigned_remainder_needs_no_sign(check, dtype):
   found = imported(lambda x: jnp.mod(x, 7), x)
   assert not {"stablehlo.compare", "stablehlo.select"} & set(found)
   check(lambda x: [x % 7, x < 0, x >= 0, dtype(0) > x, dtype(0) <= x], x)
+
+
+@pytest.mark.parametrize("divisor", [7, -7])
+def test_a_remainder_that_is_rounded_down_needs_one_comparison(check, divisor):
+  x = np.arange(-15, 16, dtype=np.int32)
+  operations = imported(lambda x: x % divisor, x)
+  assert operations.count("stablehlo.compare") == 1
+  assert "stablehlo.and" not in operations
+  check(lambda x: x % divisor, x)
+
+
+def test_comparisons_of_booleans_with_constants(check):
+  x = np.array([False, True])
+
+  def f(x):
+    return x == True, x == False, x != True, False != x, x < True  # noqa: E712
+
+  operations = imported(f, x)
+  assert operations.count("stablehlo.compare") == 1
+  check(f, x)
+
+
+def test_comparisons_that_imply_others(check):
+  x = np.array([-1.0, -0.0, 0.0, 1.0, np.nan], np.float32)
+  y = np.array([0.0, np.nan, -1.0, 2.0, 0.0], np.float32)
+
+  def f(x, y):
+    one = (x < y) & (x != y), (x != 2.0) & (x > 2.0)
+    return *one, (x < y) & (x != 2.0), (x <= y) & (x != y), (x < y) | (x != y)
+
+  assert imported(f, x, y).count("stablehlo.and") == 2
+  check(f, x, y)
+
+
+def test_opposite_comparisons(check):
+  x, y = np.arange(-2, 3, dtype=np.int32), np.zeros(5, np.int32)
+
+  def f(x, y):
+    all_of = x == y, x != y, x < y, x <= y, x > y, x >= y
+    return *(~c for c in all_of), (x != y) & (y <= x)
+
+  assert "stablehlo.not" not in imported(f, x, y)
+  check(f, x, y)
+  check(f, np.float32([np.nan, 1, -1, 0, -0.0]), np.zeros(5, np.float32))
+
+
+NOT_NEGATIVE = [
+  lambda x, u: x % 7,
+  lambda x, u: jnp.clip(x, 0, 3),
+  lambda x, u: jnp.maximum(x, 0),
+  lambda x, u: x & 3,
+  lambda x, u: u.astype(jnp.int32),
+  lambda x, u: (x > 0).astype(jnp.int32),
+  lambda x, u: lax.div(jnp.arange(5)[::-1], 2),
+  lambda x, u: lax.shift_right_arithmetic(x % 7, x % 7),
+  lambda x, u: jnp.where(x > 1, x % 7, x & 3).reshape(5, 1) % 4,
+  lambda x, u: lax.population_count(x),
+]
+
+
+@pytest.mark.parametrize("f", NOT_NEGATIVE)
+def test_numbers_that_are_not_negative(check, f):
+  x, u = np.arange(-2, 3, dtype=np.int32), np.arange(254, 259).astype(np.uint8)
+  operations = imported(lambda x, u: (f(x, u) < 0, f(x, u) >= -1), x, u)
+  assert set(operations) == {"stablehlo.constant"}
+  check(lambda x, u: jnp.arange(20)[f(x, u)], x, u)
+
+
+NEGATIVE = [
+  lambda x, u: x % -7,
+  lambda x, u: lax.rem(x, 7),
+  lambda x, u: jnp.minimum(x, 3),
+  lambda x, u: x | 3,
+  lambda x, u: u.astype(jnp.int8),
+  lambda x, u: (x % 7) // (x % 3),
+  lambda x, u: jnp.where(x > 0, x, x % 3),
+  lambda x, u: (x * 1.5).astype(jnp.int32),
+]
+
+
+@pytest.mark.parametrize("f", NEGATIVE)
+def test_numbers_that_may_be_negative(check, f):
+  x, u = np.arange(-2, 3, dtype=np.int32), np.arange(254, 259).astype(np.uint8)
+  check(lambda x, u: (f(x, u) < 0, f(x, u) >= 0), x, u)
 
 
 def sine() -> bytes:

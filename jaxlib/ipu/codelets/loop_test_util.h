@@ -84,8 +84,8 @@ class Body {
   void Add(KernelOr kernel) {
     ASSERT_TRUE(kernel.ok()) << kernel.status().message();
     if (*kernel == nullptr) return;  // nothing to do
-    if (branch_ != nullptr) {
-      branch_->push_back(kernel->get());
+    if (kernels_to_ != nullptr) {
+      kernels_to_->push_back(kernel->get());
     } else {
       parts_.push_back({kernel->get()});
     }
@@ -101,29 +101,46 @@ class Body {
     part.counts = Tensor(std::vector<uint64_t>(branches)).view.offset;
     part.branches.resize(branches);
     for (size_t b = 0; b < branches; ++b) {
-      branch_ = &part.branches[b];
+      kernels_to_ = &part.branches[b];
       add(b);
     }
-    branch_ = nullptr;
+    kernels_to_ = nullptr;
     parts_.push_back(std::move(part));
   }
+
+  // Adds a loop, of as many trips or, if that is 0, as long as `predicate`
+  // holds. test() adds the kernels of its condition, add() those of its body.
+  template <typename Test, typename F>
+  void AddLoop(uint64_t trips, const Operand& predicate, const Test& test,
+               const F& add) {
+    auto nested = std::make_unique<Nested>();
+    nested->predicate = predicate.view;
+    std::vector<LoopPart> outer = std::exchange(parts_, {});
+    kernels_to_ = &nested->condition;
+    test();
+    kernels_to_ = nullptr;
+    add();
+    nested->body = std::exchange(parts_, std::move(outer));
+    nested->loop = table_.scalar_loop(
+        {nested->condition, nested->body,
+         trips == 0 ? &nested->predicate : nullptr, calls_kernels_, kStorage});
+    ASSERT_NE(nested->loop, nullptr);
+    LoopPart part;
+    part.loop = nested->loop.get();
+    part.trips = trips;
+    part.counts = Tensor(std::vector<uint64_t>(1)).view.offset;
+    parts_.push_back(part);
+    nested_.push_back(std::move(nested));
+  }
+
+  // Kernels that have no steps are called.
+  void CallKernels() { calls_kernels_ = true; }
 
   // Expects the same memory after three iterations, whatever runs them.
   void Check() const {
     if (parts_.empty()) return;
     const std::vector<char> expected = After([this](const Memory& memory) {
-      ThreadPool threads(1);
-      for (uint64_t trip = 0; trip < kTrips; ++trip) {
-        for (const LoopPart& part : parts_) {
-          if (part.kernel != nullptr) {
-            part.kernel->Run(memory, threads);
-            continue;
-          }
-          for (const Kernel* kernel : part.branches[Take(part, memory)]) {
-            kernel->Run(memory, threads);
-          }
-        }
-      }
+      for (uint64_t trip = 0; trip < kTrips; ++trip) RunParts(parts_, memory);
     });
     const auto run = [this](const Memory& memory) {
       const auto loop = Loop();
@@ -142,9 +159,49 @@ class Body {
     bool wide;
   };
 
+  struct Nested {
+    std::vector<const Kernel*> condition;
+    std::vector<LoopPart> body;
+    View predicate;
+    std::unique_ptr<ScalarLoop> loop;
+  };
+
+  void RunParts(const std::vector<LoopPart>& parts,
+                const Memory& memory) const {
+    ThreadPool threads(1);
+    for (const LoopPart& part : parts) {
+      if (part.kernel != nullptr) {
+        part.kernel->Run(memory, threads);
+      } else if (part.loop != nullptr) {
+        RunLoop(part, memory);
+      } else {
+        for (const Kernel* kernel : part.branches[Take(part, memory)]) {
+          kernel->Run(memory, threads);
+        }
+      }
+    }
+  }
+
+  void RunLoop(const LoopPart& part, const Memory& memory) const {
+    const auto is_it = [&](const auto& n) {
+      return n->loop.get() == part.loop;
+    };
+    const Nested& nested =
+        **std::find_if(nested_.begin(), nested_.end(), is_it);
+    ThreadPool threads(1);
+    for (uint64_t trip = 0; part.trips == 0 || trip < part.trips; ++trip) {
+      for (const Kernel* kernel : nested.condition) {
+        kernel->Run(memory, threads);
+      }
+      if (part.trips == 0 && !*nested.predicate.Data(memory)) break;
+      RunParts(nested.body, memory);
+      if (part.trips > 0) continue;
+      ++*reinterpret_cast<uint64_t*>(memory.bases[0] + part.counts);
+    }
+  }
+
   std::unique_ptr<ScalarLoop> Loop() const {
-    static const std::vector<uint32_t> kStorage = {0};
-    ScalarLoopParts parts{{}, {}, nullptr, /*calls_kernels=*/false, kStorage};
+    ScalarLoopParts parts{{}, {}, nullptr, calls_kernels_, kStorage};
     parts.body = parts_;
     return table_.scalar_loop(parts);
   }
@@ -190,7 +247,11 @@ class Body {
   std::vector<Floats> floats_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::vector<LoopPart> parts_;
-  std::vector<const Kernel*>* branch_ = nullptr;  // what Add adds to
+  std::vector<std::unique_ptr<Nested>> nested_;
+  // What Add adds to instead of parts_.
+  std::vector<const Kernel*>* kernels_to_ = nullptr;
+  bool calls_kernels_ = false;
+  inline static const std::vector<uint32_t> kStorage = {0};
 };
 
 // n elements with all special values of a type.

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxlib.ipu.dtypes import FLOATS, INTEGERS, UNSIGNED, DType
+from jaxlib.ipu.dtypes import FLOATS, INTEGERS, DType
 from jaxlib.ipu.ir.emitter import Emitter
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.registry import has_effect
 from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.passes import joined_pads
 from jaxlib.ipu.passes.fold_constants import constant, splat
+from jaxlib.ipu.passes.signs import never_negative
 
 Rule = Callable[[Emitter, Node], Value | None]
 
@@ -199,6 +200,26 @@ def _inverse(name: str) -> Rule:
   return rule
 
 
+_OPPOSITE = {
+  Opcode.EQ: "NE",
+  Opcode.NE: "EQ",
+  Opcode.LT: "GE",
+  Opcode.LE: "GT",
+  Opcode.GT: "LE",
+  Opcode.GE: "LT",
+}
+
+
+def _not(e: Emitter, node: Node) -> Value | None:
+  """Twice gives the operand; once, of a comparison of integers, the opposite
+  comparison."""
+  compared = _made_by(node.inputs[0], "compare")
+  if compared is None or compared.inputs[0].dtype not in INTEGERS:
+    return _inverse("not")(e, node)
+  x, y = compared.inputs
+  return e.compare(x, y, _OPPOSITE[compared.attributes.opcode])
+
+
 def _select(e: Emitter, node: Node) -> Value | None:
   predicate, x, y = node.inputs
   if x is y:
@@ -213,31 +234,36 @@ def _compare(e: Emitter, node: Node) -> Value | None:
   x, y = node.inputs
   if x.dtype not in INTEGERS and x.dtype is not DType.BOOL:
     return None
+  if x is not y:
+    compared = _compare_bool if x.dtype is DType.BOOL else _compare_sign
+    return compared(e, node)
+  equal = node.attributes.opcode in (Opcode.EQ, Opcode.LE, Opcode.GE)
+  return e.constant(equal, DType.BOOL, node.results[0].shape)
+
+
+def _compare_bool(e: Emitter, node: Node) -> Value | None:
+  """Whether a boolean is a known one: the boolean, or its opposite."""
   opcode = node.attributes.opcode
-  if x is y:
-    known: bool | None = opcode in (Opcode.EQ, Opcode.LE, Opcode.GE)
-  else:
-    known = _compare_least(x, y, opcode)
-  if known is None:
-    return _compare_sign(e, node)
-  return e.constant(known, DType.BOOL, node.results[0].shape)
-
-
-def _compare_least(x: Value, y: Value, opcode: Opcode) -> bool | None:
-  """What comparing an unsigned integer with 0 gives if that is known: remainders
-  of any type ask for signs."""
-  if x.dtype not in UNSIGNED:
+  if opcode not in (Opcode.EQ, Opcode.NE):
     return None
-  if splat(y) == 0:
-    return {Opcode.LT: False, Opcode.GE: True}.get(opcode)
-  if splat(x) == 0:
-    return {Opcode.GT: False, Opcode.LE: True}.get(opcode)
+  for known, other in (node.inputs, node.inputs[::-1]):
+    value = splat(known)
+    if value is not None:
+      return other if bool(value) == (opcode is Opcode.EQ) else e.not_(other)
   return None
 
 
 def _compare_sign(e: Emitter, node: Node) -> Value | None:
-  """Whether the sign of an integer differs from 1 or -1: quotients that are
-  rounded down ask for it."""
+  """Whether an integer that never is negative is less than 0; whether the sign
+  of an integer differs from 1 or -1: quotients that are rounded down ask for
+  it."""
+  direction = node.attributes.opcode
+  if direction in (Opcode.LT, Opcode.GE):
+    (x, n), shape = node.inputs, node.results[0].shape
+    limit = splat(n)
+    if limit is None or limit > 0 or not never_negative(x):
+      return None
+    return e.constant(direction is Opcode.GE, DType.BOOL, shape)
   sign, known = _made_by(node.inputs[0], "sign"), splat(node.inputs[1])
   if node.attributes.opcode is not Opcode.NE or sign is None or known is None:
     return None
@@ -340,9 +366,41 @@ def _bits(right: int, absorbs: int) -> Rule:
       value = splat(known)
       if value is not None:
         return other if bool(value) == bool(right) else known
-    return None
+    return _implied(e, node) if right else None
 
   return rule
+
+
+def _implied(e: Emitter, node: Node) -> Value | None:
+  """Of `x < n and x != n`, which remainders that are rounded down ask for with
+  n = 0, the first; `x <= n and x != n` is `x < n`."""
+  first, second = (_made_by(v, "compare") for v in node.inputs)
+  if first is None or second is None:
+    return None
+  if first.attributes.total_order or second.attributes.total_order:
+    return None  # in which -0 is less than +0
+  for order, differs in ((first, second), (second, first)):
+    if differs.attributes.opcode is not Opcode.NE or not all(
+      _is_same(a, b) for a, b in zip(order.inputs, differs.inputs)
+    ):
+      continue
+    if order.attributes.opcode in (Opcode.LT, Opcode.GT):
+      return order.results[0]
+    strict = {Opcode.LE: "LT", Opcode.GE: "GT"}.get(order.attributes.opcode)
+    if strict and order.inputs[0].dtype in INTEGERS:
+      x, n = order.inputs
+      return e.compare(x, n, strict)
+  return None
+
+
+def _is_same(a: Value, b: Value) -> bool:
+  known, other = splat(a), splat(b)
+  return a is b or (
+    known is not None
+    and other is not None
+    and a.dtype is b.dtype
+    and known.tobytes() == other.tobytes()
+  )
 
 
 _RULES: dict[str, Rule] = {
@@ -359,7 +417,7 @@ _RULES: dict[str, Rule] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "iota": _iota,
     "convert": _convert,
-    "not": _inverse("not"),
+    "not": _not,
     "negate": _inverse("negate"),
     "select": _select,
     "compare": _compare,

@@ -7,16 +7,16 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Programs of more elements run block by block. A guess: up to this many, a
-// tape has a step for each vector of them.
-constexpr int64_t kMostElements = 64;
+// Programs of more elements run block by block. Up to this many, a tape has a
+// step for each vector of them; a guess (see kFewElements of unrolled.cc).
+constexpr int64_t kMostElements = 96;
 
 // A limit: fewer elements are recorded one by one, as no vector is that short.
 constexpr int64_t kShortest = 4;
 
 // More vectors, unless they have few steps, take longer than what they save. A
 // guess.
-constexpr size_t kMostParts = 8, kMostSteps = 96;
+constexpr size_t kMostParts = 8, kMostSteps = 192;
 
 int64_t SizeOf(const std::vector<int64_t>& shape) {
   int64_t size = 1;

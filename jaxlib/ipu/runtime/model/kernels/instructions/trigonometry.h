@@ -1,4 +1,5 @@
-// Vectorised sine, cosine, tangent and arctangent; see vector_math.h.
+// Vectorised sine, cosine, tangent and arctangent; see vector_math.h. What
+// counts is the longest chain of operations, as a loop may wait for a result.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_TRIGONOMETRY_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_TRIGONOMETRY_H_
@@ -18,7 +19,7 @@ struct QuarterTurnsF32 {
   // A limit of the reduction: the error of more quarter turns would show.
   static constexpr double kLargest = 1 << 28;
   explicit QuarterTurnsF32(const Wide& x) {
-    const Rounded<Wide> turns(x * 0.63661977236758134308);
+    const Rounded<Wide> turns(x, 0.63661977236758134308);
     quadrant = turns.integer;
     const Wide high = Fma(turns.value, Splat<Wide>(-1.5707963267948965580), x);
     const Wide r =
@@ -31,9 +32,9 @@ struct QuarterTurnsF32 {
                                          -0.0013888302476851153207,
                                          2.4547788427026861885e-5};
     const Wide z = r * r;
-    const Wide one = Splat<Wide>(1);
-    sine = r * Fma(z, Polynomial(z, kSine), one);
-    cosine = Fma(z, Fma(z, Polynomial(z, kCosine), Splat<Wide>(-0.5)), one);
+    sine = z == 0 ? r : Fma(z * r, PolynomialByHalves(z, kSine), r);
+    cosine = Fma(z * z, PolynomialByHalves(z, kCosine),
+                 Fma(z, Splat<Wide>(-0.5), Splat<Wide>(1)));
   }
   Vector<int64_t> quadrant;
   Wide sine;
@@ -47,7 +48,7 @@ struct QuarterTurnsF64 {
   using Wide = Vector<double>;
   static constexpr double kLargest = 1 << 20;  // a limit, see above
   explicit QuarterTurnsF64(const Wide& x) {
-    const Rounded<Wide> turns(x * 0.63661977236758134308);
+    const Rounded<Wide> turns(x, 0.63661977236758134308);
     quadrant = turns.integer;
     const Wide n = turns.value;
     const Wide first = Fma(n, Splat<Wide>(-1.5707963267341256142), x);
@@ -66,12 +67,12 @@ struct QuarterTurnsF64 {
     const Wide z = r * r;
     const Wide one = Splat<Wide>(1);
     // sin(r + low) = sin r + low cos r, cos(r + low) = cos r - low sin r
-    const Wide bend =
-        Fma(z * r, Polynomial(z, kSine), low * Fma(z, Splat<Wide>(-0.5), one));
+    const Wide bend = Fma(z * r, PolynomialByHalves(z, kSine),
+                          low * Fma(z, Splat<Wide>(-0.5), one));
     sine = z == 0 ? r : r + bend;
     const Wide half = z * 0.5;
     const Wide rest = one - half;
-    const Wide tail = Fma(z * z, Polynomial(z, kCosine), -(r * low));
+    const Wide tail = Fma(z * z, PolynomialByHalves(z, kCosine), -(r * low));
     cosine = rest + (((one - rest) - half) + tail);
   }
   Vector<int64_t> quadrant;
@@ -106,23 +107,40 @@ struct TangentOf {
   static double Of(double x) { return std::tan(x); }
 };
 
-// A trigonometric function. Lanes too large for the argument reduction are
-// computed by the C library.
+// GCC 12 would convert halves.
+inline Vector<double> Widened(const auto& x) {
+#if IPU_AVX512
+  if constexpr (sizeof(Element<std::remove_cvref_t<decltype(x)>>) == 4) {
+    return BitCast<Vector<double>>(_mm512_cvtps_pd(BitCast<__m256>(x)));
+  }
+#endif
+  return ConvertLanes<double>(x);
+}
+
+// The results, of which those of arguments above `largest` are computed by the
+// C library.
 template <typename Function, typename V>
-inline V Trigonometric(const V& x) {
-  constexpr bool kF32 = std::is_same_v<Element<V>, float>;
-  using Turns = std::conditional_t<kF32, QuarterTurnsF32, QuarterTurnsF64>;
-  const Vector<double> wide = ConvertLanes<double>(x);
-  V result = ConvertLanes<Element<V>>(Function::Of(Turns(wide)));
-  const Vector<double> size = AbsFloat::Do(wide);
-  if (Any(size > Turns::kLargest)) [[unlikely]] {
-    for (int i = 0; i < kSize<V>; ++i) {
-      if (size[i] > Turns::kLargest) {
-        result[i] = static_cast<Element<V>>(Function::Of(wide[i]));
-      }
+[[gnu::noinline]] V OfLarge(V results, Vector<double> x, double largest) {
+  for (int i = 0; i < kSize<V>; ++i) {
+    if (std::abs(x[i]) > largest) {
+      results[i] = static_cast<Element<V>>(Function::Of(x[i]));
     }
   }
-  return result;
+  return results;
+}
+
+// A trigonometric function. Lanes too large for the argument reduction are
+// computed one by one. Inlined, as a call would pass vectors through memory.
+template <typename Function, typename V>
+[[gnu::always_inline]] inline V Trigonometric(const V& x) {
+  constexpr bool kF32 = std::is_same_v<Element<V>, float>;
+  using Turns = std::conditional_t<kF32, QuarterTurnsF32, QuarterTurnsF64>;
+  const Vector<double> wide = Widened(x);
+  const V results = ConvertLanes<Element<V>>(Function::Of(Turns(wide)));
+  if (Any(AbsFloat::Do(wide) > Turns::kLargest)) [[unlikely]] {
+    return OfLarge<Function>(results, wide, Turns::kLargest);
+  }
+  return results;
 }
 
 // The angle of (x, y), computed in doubles.

@@ -36,7 +36,8 @@ inline V Polynomial(const V& x, const Element<V> (&c)[n]) {
 // The same in an order in which fewer operations wait for others: pairs of
 // terms, then pairs of pairs.
 template <typename V, typename Coefficients>
-inline V PolynomialByHalves(const V& x, const Coefficients& c) {
+[[gnu::always_inline]] inline V PolynomialByHalves(const V& x,
+                                                   const Coefficients& c) {
   constexpr size_t n = std::size(Coefficients{});
   V terms[n];
   for (size_t i = 0; i < n; ++i) terms[i] = Splat<V>(c[i]);

@@ -36,14 +36,15 @@ enum class Gpr : uint8_t {
   kR15,
 };  // clang-format off
 
-// [base + index * scale + offset], without an index [base + offset], or a vector
+// [base + index * scale + offset], [base + offset] without an index, or a vector
 // register instead of memory.
 struct Address {
   Gpr base;
-  bool indexed = true;  // the index is rax
-  uint8_t scale = 1;    // 1, 2, 4 or 8
-  int32_t offset = 0;   // bytes
-  int vector = -1;      // the register, -1: memory
+  bool indexed = true;
+  uint8_t scale = 1;  // 1, 2, 4 or 8
+  Gpr index = Gpr::kRax;
+  int32_t offset = 0;  // bytes
+  int vector = -1;     // the register, -1: memory
 };
 
 // A vector instruction: its opcode map, prefix and opcode.
@@ -71,7 +72,10 @@ class Assembler {
     for (const size_t end : other.references_) {
       references_.push_back(size() + end);
     }
-    code_.insert(code_.end(), other.code_.begin(), other.code_.end());
+    Append(other.code_);
+  }
+  void Append(const std::vector<uint8_t>& code) {
+    code_.insert(code_.end(), code.begin(), code.end());
   }
 
   void Bytes(std::initializer_list<int> bytes) {
@@ -96,8 +100,7 @@ class Assembler {
   }
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, Address at) {
     if (at.vector >= 0) return Vector(op, lanes, reg, vvvv, at.vector);
-    const int base = Number(at.base);
-    Prefix(op, lanes, reg, vvvv, base >> 3, 0);
+    Prefix(op, lanes, reg, vvvv, Number(at.base) >> 3, IndexBit(at));
     Memory(reg, at);
   }
   void Vector(VectorOp op, Lanes lanes, int reg, int vvvv, Address at,
@@ -139,9 +142,20 @@ class Assembler {
   // to = the one or two bytes at an address
   void LoadSmall(Gpr to, int bytes, Address at) {
     const int t = Number(to);
-    Bytes({0x40 | (t >> 3) << 2 | Number(at.base) >> 3, 0x0f,
-           bytes == 1 ? 0xb6 : 0xb7});
+    Bytes({0x40 | (t >> 3) << 2 | IndexBit(at) << 1 | Number(at.base) >> 3,
+           0x0f, bytes == 1 ? 0xb6 : 0xb7});
     Memory(t, at);
+  }
+  void CompareByte(Address at, uint8_t value) {
+    Bytes({0x40 | IndexBit(at) << 1 | Number(at.base) >> 3, 0x80});
+    Memory(7, at);
+    Bytes({value});
+  }
+  void AddTo(Address at, Gpr from) {  // the 64 bits at an address += from
+    const int f = Number(from);
+    Bytes({0x48 | (f >> 3) << 2 | IndexBit(at) << 1 | Number(at.base) >> 3,
+           0x01});
+    Memory(f, at);
   }
   void Move(Gpr to, uint64_t value) {
     Rex(0, Number(to));
@@ -160,11 +174,6 @@ class Assembler {
            0x44 | (t & 7) << 3,
            __builtin_ctz(scale) << 6 | (i & 7) << 3 | (t & 7), 0});
   }
-  void Multiply(Gpr to, int32_t by) {
-    Rex(Number(to), Number(to));
-    Bytes({0x69, 0xc0 | (Number(to) & 7) << 3 | (Number(to) & 7)});
-    Immediate(by);
-  }
   // rax, rest rdx <- rax / by
   void Divide(Gpr by) {
     Zero(Gpr::kRdx);
@@ -178,6 +187,41 @@ class Assembler {
            0xf5, 0xc0 | Number(to) << 3 | Number(to)});
   }
   void Zero(Gpr r) { Arithmetic(0x31, r, r); }
+  void ShiftLeft(Gpr r, int by) {
+    Rex(0, Number(r));
+    Bytes({0xc1, 0xe0 | (Number(r) & 7), by});
+  }
+  void Multiply(Gpr to, Gpr from, int32_t by) {  // to = from * by
+    const int t = Number(to), f = Number(from);
+    Rex(t, f);
+    Bytes({0x69, 0xc0 | (t & 7) << 3 | (f & 7)});
+    Immediate(by);
+  }
+  void Compare32(Gpr r, int32_t value) {
+    Bytes({0x40 | Number(r) >> 3, 0x81, 0xf8 | (Number(r) & 7)});
+    Immediate(value);
+  }
+  void Compare32(Gpr a, Gpr b) { Arithmetic32(0x39, a, b); }
+  // to = from if the flags of a comparison are so: 0x48 negative, 0x4f greater
+  void Move32If(int condition, Gpr to, Gpr from) {
+    const int t = Number(to), f = Number(from);
+    Bytes({0x40 | (t >> 3) << 2 | f >> 3, 0x0f, condition,
+           0xc0 | (t & 7) << 3 | (f & 7)});
+  }
+  void TestSelf(Gpr r) { Arithmetic(0x85, r, r); }
+  void Test32(Gpr a, Gpr b) { Arithmetic32(0x85, a, b); }
+  void Move32(Gpr to, int32_t value) {
+    Bytes({0x40 | Number(to) >> 3, 0xb8 | (Number(to) & 7)});
+    Immediate(value);
+  }
+  void Not(Gpr r) {
+    Rex(0, Number(r));
+    Bytes({0xf7, 0xd0 | (Number(r) & 7)});
+  }
+  void SubtractOne(Gpr r) {  // keeps the flags
+    Rex(Number(r), Number(r));
+    Bytes({0x8d, 0x40 | (Number(r) & 7) << 3 | (Number(r) & 7), 0xff});
+  }
   void Push(Gpr r) {
     if (Number(r) >= 8) Bytes({0x41});
     Bytes({0x50 | (Number(r) & 7)});
@@ -221,6 +265,11 @@ class Assembler {
     Rex(f, t);
     Bytes({opcode, 0xc0 | (f & 7) << 3 | (t & 7)});
   }
+  void Arithmetic32(int opcode, Gpr to, Gpr from) {
+    const int t = Number(to), f = Number(from);
+    Bytes({0x40 | (f >> 3) << 2 | t >> 3, opcode,
+           0xc0 | (f & 7) << 3 | (t & 7)});
+  }
   void Group(int number, Gpr to, int32_t value) {
     Rex(0, Number(to));
     Bytes({0x81, 0xc0 | number << 3 | (Number(to) & 7)});
@@ -231,14 +280,22 @@ class Assembler {
                                                static_cast<int64_t>(after));
     std::memcpy(code_.data() + after - 4, &distance, 4);
   }
-  // ModRM and SIB of an operand in memory. Short offsets would count vectors.
+  static int IndexBit(Address at) {
+    return at.indexed ? Number(at.index) >> 3 : 0;
+  }
+  // ModRM, SIB and offset of an operand in memory. Those of vector instructions
+  // scale an offset of 8 bits, so there is only 0 of them.
   void Memory(int reg, Address at) {
     const int scale = __builtin_ctz(at.scale);
-    const int index = at.indexed ? 0 : 4;
-    Bytes({(at.offset == 0 ? 0x44 : 0x84) | (reg & 7) << 3,
+    const int index = at.indexed ? Number(at.index) & 7 : 4;
+    const bool far = at.offset != 0;
+    Bytes({(far ? 0x84 : 0x44) | (reg & 7) << 3,
            scale << 6 | index << 3 | (Number(at.base) & 7)});
-    if (at.offset == 0) return Bytes({0});
-    Immediate(at.offset);
+    if (far) {
+      Immediate(at.offset);
+    } else {
+      Bytes({0});
+    }
   }
   void Refer(int reg, size_t constant) {
     Bytes({0x05 | (reg & 7) << 3});

@@ -98,8 +98,9 @@ Address LaneLoads::Load(const StridedIterator& iterator, int64_t vector,
   const std::vector<int64_t> places = Places(iterator, vector, lanes);
   const int64_t least = *std::min_element(places.begin(), places.end());
   const auto at = [&](int64_t element) {
-    return Address{group, /*indexed=*/false, 1,
-                   static_cast<int32_t>(element * item)};
+    return Address{.base = group,
+                   .indexed = false,
+                   .offset = static_cast<int32_t>(element * item)};
   };
   if (AreAdjacent(places)) return at(least);
   const int64_t span = SpanOf(places) * item;
@@ -110,7 +111,7 @@ Address LaneLoads::Load(const StridedIterator& iterator, int64_t vector,
                         : item == 4 ? x86::kBroadcastLow
                                     : x86::Wide(x86::kBroadcastLowWide);
     body_.Vector(op, Lanes{static_cast<int>(packed)}, reg, 0, at(least));
-    return {group, false, 1, 0, reg};
+    return {.base = group, .indexed = false, .vector = reg};
   }
 
   // The last window ends with the last element.
@@ -157,15 +158,16 @@ Address LaneLoads::Load(const StridedIterator& iterator, int64_t vector,
     }
     found = reg;
   }
-  return {group, false, 1, 0, reg};
+  return {.base = group, .indexed = false, .vector = reg};
 }
 
 void LaneLoads::LoadWindow(const Window& window,
                            const std::vector<int64_t>& places, int64_t item,
                            bool tail, int reg, Gpr group) {
   const int64_t bytes = window.bytes;
-  const Address at{group, /*indexed=*/false, 1,
-                   static_cast<int32_t>(window.first * item)};
+  const Address at{.base = group,
+                   .indexed = false,
+                   .offset = static_cast<int32_t>(window.first * item)};
   if (!tail) {
     if (bytes == 2) {
       return body_.Vector(x86::kBroadcastWord, Lanes{kLeastBytes}, reg, 0, at);

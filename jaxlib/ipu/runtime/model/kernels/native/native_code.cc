@@ -303,7 +303,7 @@ class Compiler {
       a.Move(Gpr::kRcx, static_cast<uint64_t>(group));
       a.Divide(Gpr::kRcx);
     }
-    a.Multiply(Gpr::kRax, static_cast<int32_t>(step));
+    a.Multiply(Gpr::kRax, Gpr::kRax, static_cast<int32_t>(step));
     a.Add(r, Gpr::kRax);
   }
 
@@ -377,8 +377,9 @@ class Compiler {
     shuffled_.StorePair(
         static_cast<int>(v.width), others[v.second ? 0 : 1],
         others[v.second ? 1 : 0], tail_, streaming_ && Streams(first),
-        {group, /*indexed=*/false, 1,
-         static_cast<int32_t>(bytes * vector_ * emit_.lanes())});
+        {.base = group,
+         .indexed = false,
+         .offset = static_cast<int32_t>(bytes * vector_ * emit_.lanes())});
   }
 
   void StoreValue(const NativeValue& v, int value) {

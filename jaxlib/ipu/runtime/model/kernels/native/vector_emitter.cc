@@ -38,17 +38,25 @@ int VectorEmitter::NewHoisted() {
 
 // A vector with a number in all lanes.
 int VectorEmitter::Number(uint32_t width, uint64_t bits) {
-  const auto [at, is_new] = numbers_.insert({{width, bits}, 0});
-  if (is_new) {
-    at->second = NewHoisted();
-    if (at->second < 0) {
-      failed_ = true;
-      return 0;
-    }
+  const int reg = TryNumber(width, bits);
+  if (reg >= 0) return reg;
+  failed_ = true;
+  return 0;
+}
+
+int VectorEmitter::TryNumber(uint32_t width, uint64_t bits) {
+  const auto at = numbers_.find({width, bits});
+  if (at != numbers_.end()) return at->second;
+  const int reg = NewHoisted();
+  if (reg < 0) return reg;
+  numbers_[{width, bits}] = reg;
+  if (bits <= 0xffffffff) {
+    hoisted_.Move32(Gpr::kRcx, static_cast<int32_t>(bits));
+  } else {
     hoisted_.Move(Gpr::kRcx, bits);
-    Broadcast(width, at->second);
   }
-  return at->second;
+  Broadcast(width, reg);
+  return reg;
 }
 
 size_t VectorEmitter::Constant(const std::vector<uint8_t>& bytes) {

@@ -83,6 +83,8 @@ class VectorEmitter {
   int NewHoisted();
   // A vector with a number in all lanes, of 1, 2, 4 or 8 bytes.
   int Number(uint32_t width, uint64_t bits);
+  // The same, but -1 if no register is left for it.
+  int TryNumber(uint32_t width, uint64_t bits);
 
   // Bytes that the code may read: their offset among its constants.
   size_t Constant(const std::vector<uint8_t>& bytes);
@@ -113,6 +115,11 @@ class VectorEmitter {
                      int b);
   // mask <- lanes in which flags are not 0
   void Test(Mask mask, int flags);
+  // mask <- a op b: AND, OR or XOR of masks of the same width
+  void Combine(program::Opcode op, Mask mask, Mask a, Mask b);
+  // Sets the zero flag unless the mask has its first lane, of 4 or 8 bytes.
+  // Changes rcx.
+  void TestFirst(Mask mask);
   // d <- mask ? 1 : 0
   void Flags(int d, Mask mask);
   // d <- mask ? yes : no. d may be one of them. A mask of 1- or 2-byte lanes

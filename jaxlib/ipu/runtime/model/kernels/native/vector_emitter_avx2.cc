@@ -35,6 +35,16 @@ void VectorEmitter::Test(Mask mask, int flags) {
               : x86::kEqual,
      w, mask.reg, mask.reg, one);
 }
+void VectorEmitter::Combine(Opcode op, Mask mask, Mask a, Mask b) {
+  const VectorOp code = op == Opcode::kAnd  ? x86::kAnd
+                        : op == Opcode::kOr ? x86::kOr
+                                            : x86::kXor;
+  Op(code, mask.width, mask.reg, a.reg, b.reg);
+}
+void VectorEmitter::TestFirst(Mask mask) {
+  body_.Vector(x86::kStoreLow, {16}, mask.reg, 0, static_cast<int>(Gpr::kRcx));
+  body_.Test32(Gpr::kRcx, Gpr::kRcx);
+}
 void VectorEmitter::Flags(int d, Mask mask) {
   if (mask.width == 1) return Op(x86::kAnd, 1, d, mask.reg, Number(1, 1));
   if (mask.width == 2) return Shift(x86::kLogicalRight, 2, d, mask.reg, 15);

@@ -62,6 +62,15 @@ void VectorEmitter::Test(Mask mask, int flags) {
   body_.Vector(OfWidth(x86::kTestNarrow, x86::kTest, w), Of(w), mask.reg, flags,
                flags);
 }
+void VectorEmitter::Combine(Opcode op, Mask mask, Mask a, Mask b) {
+  const int code = op == Opcode::kAnd ? 0x41 : op == Opcode::kOr ? 0x45 : 0x47;
+  body_.Bytes({0xc5, 0x84 | (~a.reg & 15) << 3, code,  // kandw, korw, kxorw
+               0xc0 | mask.reg << 3 | b.reg});
+}
+void VectorEmitter::TestFirst(Mask mask) {
+  body_.Bytes({0xc5, 0xfb, 0x93, 0xc8 | mask.reg,  // kmovd ecx, mask
+               0xf6, 0xc1, 1});                    // test cl, 1
+}
 void VectorEmitter::Flags(int d, Mask mask) {
   const uint32_t w = mask.width <= 2 ? mask.width : 4;
   body_.Vector(OfWidth(x86::kLoadNarrow, x86::kMove, w),

@@ -31,9 +31,10 @@ constexpr int64_t kMostElements = 8;
 constexpr int64_t kMostInRow = 4;
 // The fewest totals; a guess: a few vectors of them.
 constexpr int64_t kFewestTotals = 65;
-// As many elements in all, and of each total, are a few steps of a small loop;
-// a guess: they take no longer than a call of the fold.
-constexpr int64_t kFewElements = 64;
+// As many elements in all, and of each total, are a few steps of a small loop.
+// A guess, beyond 75: two sums and a map of as many took some 30 ns in a loop
+// instead of 190 as calls (5 bodies, AVX-512).
+constexpr int64_t kFewElements = 96;
 constexpr int64_t kFewOfTotal = 16;
 // The most operands and instructions of the program. Guesses: with more, their
 // values do not stay in registers.
@@ -175,21 +176,34 @@ std::vector<uint16_t> FoldArg(ReduceKind kind, RegisterType type,
                               Unroller& to) {
   const Opcode beats = kind == ReduceKind::kArgmax ? Opcode::kGt : Opcode::kLt;
   constexpr RegisterType kFlag = RegisterType::kU32;
-  uint16_t best = values[0], where = to.Constant(0, index_type);
-  for (size_t k = 1; k < values.size(); ++k) {
-    const uint16_t value = values[k];
-    uint16_t wins = to.Add(beats, type, {value, best});
+  struct Candidate {
+    uint16_t value, where;
+  };
+  // The better of two, of which the first comes first.
+  const auto better = [&](const Candidate& a, const Candidate& b) {
+    uint16_t wins = to.Add(beats, type, {b.value, a.value});
     if (program::IsFloat(type)) {
-      const uint16_t nan = to.Add(Opcode::kNe, type, {value, value});
-      const uint16_t number = to.Add(Opcode::kEq, type, {best, best});
+      const uint16_t nan = to.Add(Opcode::kNe, type, {b.value, b.value});
+      const uint16_t number = to.Add(Opcode::kEq, type, {a.value, a.value});
       const uint16_t first = to.Add(Opcode::kAnd, kFlag, {nan, number});
       wins = to.Add(Opcode::kOr, kFlag, {wins, first});
     }
-    best = to.Add(Opcode::kSelect, type, {wins, value, best});
-    where = to.Add(Opcode::kSelect, index_type,
-                   {wins, to.Constant(k, index_type), where});
+    return Candidate{
+        to.Add(Opcode::kSelect, type, {wins, b.value, a.value}),
+        to.Add(Opcode::kSelect, index_type, {wins, b.where, a.where})};
+  };
+  std::vector<Candidate> left;
+  for (size_t k = 0; k < values.size(); ++k) {
+    left.push_back({values[k], to.Constant(k, index_type)});
   }
-  return {best, where};
+  while (left.size() > 1) {  // pairs of neighbours
+    size_t n = 0;
+    for (size_t k = 0; k < left.size(); k += 2) {
+      left[n++] = k + 1 < left.size() ? better(left[k], left[k + 1]) : left[k];
+    }
+    left.resize(n);
+  }
+  return {left[0].value, left[0].where};
 }
 
 // All indices along the last dimensions, in row-major order.
@@ -216,7 +230,7 @@ bool AreFew(ReduceKind kind, const ReducePlan& plan, int64_t totals) {
     return false;
   }
   return totals > 0 && totals * plan.reduced <= kFewElements &&
-         plan.reduced <= (IsArg(kind) ? kMostElements : kFewOfTotal);
+         plan.reduced <= kFewOfTotal;
 }
 
 // Whether machine code shuffles the elements of all totals.

@@ -1,9 +1,13 @@
-// Compiles the tape of a loop to one function, with the loop around it: what
-// each step emits. Which register holds what is in loop_registers.h.
+// Compiles the tape of a loop to one function, with the loop around it and the
+// loops in it: what each step emits. Which register holds what is in
+// loop_registers.h.
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +18,8 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_registers.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_windows.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_division.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -22,14 +28,22 @@ namespace {
 using program::Instruction;
 using program::Opcode;
 
-// Registers of the function, which calls keep, as they do kSlots.
-constexpr Gpr kFrames = Gpr::kR13, kPredicate = Gpr::kR14, kLeft = Gpr::kRbx,
-              kMost = Gpr::kRbp;
-constexpr Gpr kKept[] = {kLeft, kMost, kSlots, kFrames, kPredicate};
+// Registers of the function, which calls keep, as they do kSlots and kBases.
+constexpr Gpr kFrames = Gpr::kR13, kLeft = Gpr::kRbx;
+constexpr Gpr kKept[] = {kLeft,     kSlots,    kFrames,
+                         kBases[0], kBases[1], kBases[2]};
+
+constexpr int kEqual = 0x84, kNotEqual = 0x85;
 
 // Registers that have to be free before a step: for its operands, its result
 // and its own use. Guesses: compiled again with more if they do not suffice.
 constexpr int kFewFree = 5, kManyFree = 8;
+// Values of all iterations that have a register: guesses.
+#if IPU_AVX512
+constexpr size_t kMostPinned = 12;
+#else
+constexpr size_t kMostPinned = 7;
+#endif
 
 // Whether an instruction is a single one of the machine, on floats.
 bool IsSimple(const TapeStep& s) {
@@ -40,63 +54,82 @@ bool IsSimple(const TapeStep& s) {
          i.op == Opcode::kDiv || i.op == Opcode::kSqrt;
 }
 
+// Whether an instruction changes nothing (Same of make_step.cc).
+bool IsMove(const Instruction& i) {
+  return i.op == Opcode::kConvert && program::TypeBefore(i) == i.type;
+}
+
 // Whether a step is machine code without a call.
 bool IsCode(const TapeStep& s) {
   if (!s.IsOnSlots()) return false;
-  return s.kind != TapeStep::kCompute || IsNative(s.instruction);
+  return s.kind != TapeStep::kCompute || IsNative(s.instruction) ||
+         IsScalarDivision(s);
 }
 
 bool HasCalls(std::span<const TapeStep> steps) {
   return !std::all_of(steps.begin(), steps.end(), IsCode);
 }
 
+std::vector<uint8_t> CompileNested(const TapeLoop& loop,
+                                   const TapePlaces& places,
+                                   const Bases& bases);
+
 class LoopCompiler {
  public:
   LoopCompiler(std::span<const TapeStep> steps, const TapePlaces& places,
-               bool tests, size_t most_pinned, int free)
+               const Bases& bases, std::optional<uint16_t> predicate,
+               size_t most_pinned, int free)
       : steps_(steps),
-        tests_(tests),
+        places_(places),
+        bases_(bases),
+        tests_(predicate.has_value()),
         most_pinned_(most_pinned),
         free_(free),
         calls_(HasCalls(steps)),
-        registers_(steps, places, calls_) {}
+        registers_(steps, places, bases, calls_, predicate),
+        windows_(registers_, places) {}
 
-  std::vector<uint8_t> Run() {
-    for (Gpr r : kKept) code_.Push(r);
-    code_.Move(kSlots, Gpr::kRdi);
-    code_.Move(kFrames, Gpr::kRsi);
-    code_.Move(kPredicate, Gpr::kRdx);
-    code_.Move(kLeft, Gpr::kRcx);
-    code_.Move(kMost, Gpr::kRcx);
-    if (!calls_) registers_.Point(code_);
-    registers_.BeginPart();
+  // The steps once. Sets the zero flag unless the predicate holds.
+  std::vector<uint8_t> Once() {
+    BeginPart();
+    Steps();
+    if (tests_) registers_.TestPredicate();
+    EndPart();
+    return failed_ ? std::vector<uint8_t>() : code_.code();
+  }
+
+  // The loop. If it is `bounded`, it ends after kLeft iterations at most.
+  std::vector<uint8_t> Loop(bool bounded) {
+    BeginPart();
     registers_.Pin(most_pinned_);
     if (calls_) {  // which keep nothing that is hoisted
       EndPart();
-      registers_.BeginPart();
+      BeginPart();
+    } else {
+      registers_.Point();
     }
     size_t loop = code_.size();
     const size_t before = emit().body().size();
-    for (size_t k = 0; k < steps_.size() && !failed_; ++k) {
-      const TapeStep& s = steps_[k];
-      if (s.kind > TapeStep::kOpaque) {
-        Branch(k);
-      } else if (IsCode(s)) {
-        Emit(k);
-      } else if (const void* f = FunctionOf(s)) {
-        CallFunction(k, f);
-      } else {
-        CallStep(k);
-      }
-      failed_ |= emit().failed();
-    }
+    Steps();
     registers_.UpdatePinned();
-    failed_ |= emit().failed();
-    if (failed_) return {};
+    Assembler& body = emit().body();
+    size_t ends = 0;
+    if (!tests_) {
+      body.Bytes({0x48, 0xff, 0xcb});  // dec rbx
+    } else {
+      body.SubtractOne(kLeft);
+      registers_.TestPredicate();
+      if (bounded) {
+        ends = body.Jump(kEqual);
+        body.TestSelf(kLeft);
+      }
+    }
     if (!calls_) loop += emit().hoisted().size() + before;
+    const size_t at = ends + code_.size() + emit().hoisted().size();
     EndPart();
-    Close(loop);
-    return code_.code();
+    code_.JumpBack(kNotEqual, loop);
+    if (ends > 0) code_.Land(at);
+    return failed_ ? std::vector<uint8_t>() : code_.code();
   }
 
  private:
@@ -115,23 +148,32 @@ class LoopCompiler {
     code_.Append(emit().body());
   }
 
-  // Closes the loop that begins at `loop`.
-  void Close(size_t loop) {
-    code_.Bytes({0x48, 0xff, 0xcb});  // dec rbx
-    if (tests_) {
-      code_.Bytes({0x41, 0x80, 0x3e, 0});  // cmp byte [r14], 0
-      const size_t ends = code_.Jump(0x84);
-      code_.Bytes({0x48, 0x85, 0xdb});  // test rbx, rbx
-      code_.JumpBack(0x85, loop);
-      code_.Land(ends);
-    } else {
-      code_.JumpBack(0x85, loop);
+  void BeginPart() {
+    registers_.BeginPart();
+    windows_.Forget();
+  }
+
+  void Steps() {
+    for (size_t k = 0; k < steps_.size() && !failed_; ++k) {
+      const TapeStep& s = steps_[k];
+      if (s.kind > TapeStep::kOpaque) {
+        Branch(k);
+      } else if (s.loop != nullptr) {
+        registers_.Forget(k);
+        EndPart();
+        const auto nested = CompileNested(*s.loop, places_, bases_);
+        failed_ |= nested.empty();
+        code_.Append(nested);
+        BeginPart();
+      } else if (IsCode(s)) {
+        Emit(k);
+      } else if (const void* f = FunctionOf(s)) {
+        CallFunction(k, f);
+      } else {
+        CallStep(k);
+      }
+      failed_ |= emit().failed();
     }
-    code_.Move(Gpr::kRax, kMost);
-    code_.Bytes({0x48, 0x29, 0xd8});  // sub rax, rbx
-    code_.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
-    for (size_t k = std::size(kKept); k-- > 0;) code_.Pop(kKept[k]);
-    code_.Bytes({0xc3});
   }
 
   // --- Branches -------------------------------------------------------------
@@ -146,7 +188,6 @@ class LoopCompiler {
       registers_.Forget(k);
       EndPart();
     }
-    constexpr int kNotEqual = 0x85;
     switch (s.kind) {
       case TapeStep::kSwitch:
         code_.Load(Gpr::kRcx, kSlots, slot * 8);
@@ -177,7 +218,7 @@ class LoopCompiler {
         for (size_t end : ends_) code_.Land(end);
         ends_.clear();
     }
-    registers_.BeginPart();
+    BeginPart();
   }
 
   // --- Calls ----------------------------------------------------------------
@@ -187,7 +228,7 @@ class LoopCompiler {
     EndPart();
     code_.Move(Gpr::kRax, reinterpret_cast<uint64_t>(entry));
     code_.Bytes({0xff, 0xd0});  // call rax
-    registers_.BeginPart();
+    BeginPart();
   }
 
   // Calls the function of step k, which finds its operands in memory.
@@ -219,10 +260,10 @@ class LoopCompiler {
       Pass(s, 0, from[0]);
       Pass(s, 1, from[1]);
     } else {
-      constexpr int kSpare = 2;
-      Pass(s, kSpare, from[1]);
+      constexpr int kOther = 2;
+      Pass(s, kOther, from[1]);
       Pass(s, 0, from[0]);
-      Pass(s, 1, kSpare);
+      Pass(s, 1, kOther);
     }
     Call(function);
     const int result = emit().NewRegister();
@@ -255,7 +296,11 @@ class LoopCompiler {
     ElementAccess& access = registers_.access();
     switch (s.kind) {
       case TapeStep::kCompute:
-        Compute(s, made);
+        if (IsMove(s.instruction)) {
+          made.reg = registers_.Take(s, k);
+        } else {
+          Compute(k, made);
+        }
         break;
       case TapeStep::kLoad:
         emit().SetLanes(s.lanes);
@@ -267,7 +312,13 @@ class LoopCompiler {
         }
         break;
       case TapeStep::kSpread: {
-        const Mask mask = registers_.held(registers_.Operand(s, 0)).mask;
+        const Held& value = registers_.held(registers_.Operand(s, 0));
+        const Mask mask = value.mask;
+        if (mask.reg >= 0 && value.mask_lanes >= s.lanes) {
+          made.mask = mask;
+          made.mask_lanes = s.lanes;
+          break;
+        }
         if (mask.reg >= 0 && registers_.IsCondition(k)) {
           emit().SetLanes(s.lanes);
           made.reg = emit().NewRegister();
@@ -312,7 +363,7 @@ class LoopCompiler {
         break;
       }
       case TapeStep::kSlice: {
-        const Address window = Window(s, s.step.operands[1]);
+        const Address window = windows_.Find(s, s.step.operands[1]);
         emit().SetLanes(s.lanes);
         const int reg = emit().NewRegister();
         if (s.GivesRegister()) {
@@ -332,11 +383,10 @@ class LoopCompiler {
         const int reg = loads ? emit().NewRegister() : registers_.Get(s, value);
         emit().SetLanes(s.lanes);
         if (loads) access.Load(s.dtype, true, 4, reg, AtOperand(s, value));
-        const Address window = Window(s, s.step.d);
+        const Address window = windows_.Find(s, registers_.Result(s));
         emit().SetLanes(s.lanes);
         access.Store(s.dtype, true, s.width, reg, window);
-        for (const size_t outside : outside_) emit().body().Land(outside);
-        outside_.clear();
+        windows_.Land();
         if (loads) emit().Free(reg);
         break;
       }
@@ -344,11 +394,13 @@ class LoopCompiler {
         break;
     }
     registers_.Define(k, made);
+    windows_.Forget(registers_.Result(s));
   }
 
   // Holds a boolean as it is in `value`, or else as a mask or flags.
   void Keep(const Held& value, Held& made) {
     made.mask = value.mask;
+    made.mask_lanes = value.mask_lanes;
     if (made.mask.reg >= 0) return;
     made.mask = emit().KeepMask(4);
     if (made.mask.reg >= 0) return emit().Test(made.mask, value.reg);
@@ -363,45 +415,10 @@ class LoopCompiler {
     return registers_.At(registers_.Operand(s, j));
   }
 
-  // The address of a window of the tensor in a slot. Adds the jumps of those
-  // that are not written to outside_.
-  Address Window(const TapeStep& s, uint16_t tensor) {
-    const size_t count = s.window->indices.size();
-    if (count == 0) return registers_.At(tensor);
-    std::vector<int> indices;
-    for (size_t j = 0; j < count; ++j) indices.push_back(registers_.Get(s, j));
-    Assembler& body = emit().body();
-    for (size_t j = 0; j < count; ++j) {
-      const auto& [limit, stride] = s.window->indices[j];
-      body.Vector(x86::kStoreLow, kShortest, indices[j], 0,
-                  static_cast<int>(Gpr::kRcx));
-      if (s.kind == TapeStep::kUpdate && s.window->drops) {
-        constexpr int kAbove = 0x87;
-        body.Bytes({0x81, 0xf9});  // cmp ecx, limit
-        body.Immediate(limit);
-        outside_.push_back(body.Jump(kAbove));
-      } else {
-        body.Bytes({0x31, 0xd2,          // xor edx, edx
-                    0x85, 0xc9,          // test ecx, ecx
-                    0x0f, 0x48, 0xca});  // cmovs ecx, edx
-        body.Bytes({0xba});              // mov edx, limit
-        body.Immediate(limit);
-        body.Bytes({0x39, 0xd1,          // cmp ecx, edx
-                    0x0f, 0x4f, 0xca});  // cmovg ecx, edx
-      }
-      body.Bytes({0x48, 0x69, 0xc9});  // imul rcx, rcx, stride
-      body.Immediate(stride);
-      if (j > 0) body.Add(Gpr::kRcx, kWindow);
-      if (j + 1 < count) body.Move(kWindow, Gpr::kRcx);
-    }
-    body.Bytes({0x49, 0x03, 0x8c, 0x24});  // add rcx, [r12 + slot]
-    body.Immediate(static_cast<int32_t>(tensor * 8));
-    return {Gpr::kRcx, /*indexed=*/false};
-  }
-
   // How many registers have to be free for a step.
   int Needed(const TapeStep& s) const {
-    if (!IsSimple(s)) return free_;
+    // With many, numbers that are hoisted later find a register, too.
+    if (!IsSimple(s) || free_ == kManyFree) return free_;
     int needed = 1;
     for (size_t j = 0; j < s.NumOperands(); ++j) {
       needed += registers_.held(registers_.Operand(s, j)).reg < 0;
@@ -409,9 +426,44 @@ class LoopCompiler {
     return needed;
   }
 
-  void Compute(const TapeStep& s, Held& made) {
+  // How many lanes select by the comparison of single values in step k, if they
+  // do at all.
+  uint8_t SelectedLanes(size_t k) const {
+    std::set<uint16_t> same = {registers_.Result(steps_[k])};
+    for (++k; k < steps_.size() && steps_[k].kind <= TapeStep::kOpaque; ++k) {
+      const TapeStep& s = steps_[k];
+      const bool reads =
+          s.NumOperands() == 1 && same.contains(registers_.Operand(s, 0));
+      if (reads && s.kind == TapeStep::kSpread) {
+        return registers_.IsCondition(k) ? s.lanes : uint8_t{1};
+      }
+      const bool moves =
+          s.kind == TapeStep::kStore || s.kind == TapeStep::kLoad;
+      if (reads && moves && s.dtype == DType::kBool) {
+        same.insert(registers_.Result(s));
+      }
+    }
+    return 1;
+  }
+
+  // Compares single values in all lanes that select by the result: this takes
+  // less time than to spread a mask.
+  void CompareSpread(const Instruction& i, uint8_t lanes, Mask mask, int a,
+                     int b) {
+    emit().SetLanes(lanes);
+    const int x = emit().NewRegister(), y = emit().NewRegister();
+    emit().Spread(4, x, a);
+    emit().Spread(4, y, b);
+    emit().Compare(i, mask, x, y);
+    emit().Free(x);
+    emit().Free(y);
+  }
+
+  void Compute(size_t k, Held& made) {
+    const TapeStep& s = steps_[k];
     const Instruction& i = s.instruction;
     if (i.op == Opcode::kSelect) return Select(s, made);
+    if (CombineMasks(s, made)) return;
     int r[3] = {};
     for (size_t j = 0; j < s.NumOperands(); ++j) r[j] = registers_.Get(s, j);
     emit().SetLanes(s.lanes);
@@ -420,7 +472,14 @@ class LoopCompiler {
       made.mask = emit().KeepMask(width);
       const bool keeps = made.mask.reg >= 0;
       if (!keeps) made.mask = emit().NewMask(width);
-      emit().Compare(i, made.mask, r[0], r[1]);
+      if (keeps && s.lanes == 1 && width == 4) {
+        made.mask_lanes = SelectedLanes(k);
+      }
+      if (made.mask_lanes > 1) {
+        CompareSpread(i, made.mask_lanes, made.mask, r[0], r[1]);
+      } else {
+        emit().Compare(i, made.mask, r[0], r[1]);
+      }
       if (keeps) return;
       made.reg = emit().NewRegister();
       emit().Flags(made.reg, made.mask);
@@ -428,7 +487,33 @@ class LoopCompiler {
       return;
     }
     made.reg = emit().NewRegister();
-    emit().Compute(i, made.reg, r[0], r[1], r[2]);
+    if (IsScalarDivision(s)) {
+      DivideScalars(s, made.reg, r[0], r[1], emit());
+    } else {
+      emit().Compute(i, made.reg, r[0], r[1], r[2]);
+    }
+  }
+
+  // Keeps what combines two comparisons as a mask, too.
+  bool CombineMasks(const TapeStep& s, Held& made) {
+    // Booleans differ as their XOR says.
+    const Opcode op =
+        s.instruction.op == Opcode::kNe ? Opcode::kXor : s.instruction.op;
+    if ((op != Opcode::kAnd && op != Opcode::kOr && op != Opcode::kXor) ||
+        s.instruction.type != program::RegisterType::kU32) {
+      return false;
+    }
+    const Held& a = registers_.held(registers_.Operand(s, 0));
+    const Held& b = registers_.held(registers_.Operand(s, 1));
+    if (a.mask.reg < 0 || b.mask.reg < 0 || a.mask.width != b.mask.width ||
+        a.lanes != s.lanes || b.lanes != s.lanes) {
+      return false;
+    }
+    made.mask = emit().KeepMask(a.mask.width);
+    if (made.mask.reg < 0) return false;
+    emit().SetLanes(s.lanes);
+    emit().Combine(op, made.mask, a.mask, b.mask);
+    return true;
   }
 
   void Select(const TapeStep& s, Held& made) {
@@ -452,6 +537,8 @@ class LoopCompiler {
   }
 
   const std::span<const TapeStep> steps_;
+  const TapePlaces& places_;
+  const Bases& bases_;
   const bool tests_;
   const size_t most_pinned_;
   const int free_;
@@ -461,25 +548,109 @@ class LoopCompiler {
   int32_t number_ = 0;
   size_t next_ = 0;           // the jump to the next branch
   std::vector<size_t> ends_;  // the jumps behind the last branch
-  // The jumps behind the store of a window that does not fit.
-  std::vector<size_t> outside_;
   LoopRegisters registers_;
+  LoopWindows windows_;
   Assembler code_;
 };
 
-}  // namespace
-
-std::vector<uint8_t> CompileLoop(std::span<const TapeStep> steps,
-                                 const TapePlaces& places, bool tests) {
-  // The fewer registers are pinned, the more are left for each step.
-  for (const auto& [pinned, free] : {std::pair<size_t, int>{7, kFewFree},
-                                     {4, kFewFree},
-                                     {4, kManyFree},
-                                     {0, kManyFree}}) {
-    auto code = LoopCompiler(steps, places, tests, pinned, free).Run();
+// The fewer registers are pinned, the more are left for each step.
+template <typename F>
+std::vector<uint8_t> Compile(std::span<const TapeStep> steps,
+                             const TapePlaces& places, const Bases& bases,
+                             std::optional<uint16_t> predicate, const F& run) {
+  constexpr std::pair<size_t, int> kAttempts[] = {{kMostPinned, kFewFree},
+                                                  {kMostPinned, kManyFree},
+                                                  {4, kFewFree},
+                                                  {4, kManyFree},
+                                                  {0, kManyFree}};
+  for (const auto& [pinned, free] : kAttempts) {
+    auto code =
+        run(LoopCompiler(steps, places, bases, predicate, pinned, free));
     if (!code.empty()) return code;
   }
   return {};
+}
+
+std::vector<uint8_t> CompileNested(const TapeLoop& loop,
+                                   const TapePlaces& places,
+                                   const Bases& bases) {
+  const bool tests = loop.predicate.has_value();
+  const auto body =
+      Compile(loop.body, places, bases, loop.predicate,
+              [](LoopCompiler&& c) { return c.Loop(/*bounded=*/false); });
+  if (body.empty()) return {};
+  Assembler code;
+  // Twice, so that the stack is aligned.
+  for (int k = 0; k < 2; ++k) code.Push(kLeft);
+  if (!tests) {
+    code.Move(kLeft, loop.trips);
+    code.Append(body);
+  } else {
+    const auto condition =
+        Compile(loop.condition, places, bases, loop.predicate,
+                [](LoopCompiler&& c) { return c.Once(); });
+    if (condition.empty()) return {};
+    code.Append(condition);
+    const size_t ends = code.Jump(kEqual);
+    code.Move(kLeft, ~uint64_t{0});
+    code.Append(body);
+    code.Not(kLeft);
+    code.Load(Gpr::kRcx, kSlots, loop.count * 8);
+    code.AddTo({Gpr::kRcx, /*indexed=*/false}, kLeft);
+    code.Land(ends);
+  }
+  for (int k = 0; k < 2; ++k) code.Pop(kLeft);
+  return code.code();
+}
+
+// Counts how often slots of each base are read and written.
+void CountBases(std::span<const TapeStep> steps, const TapePlaces& places,
+                std::map<int64_t, int>& uses) {
+  const auto use = [&](uint16_t slot) { --uses[places.place[slot].base]; };
+  for (const TapeStep& s : steps) {
+    for (size_t j = 0; j < s.NumOperands(); ++j) use(s.OperandSlot(j));
+    if (s.kind == TapeStep::kSlice) use(s.step.operands[1]);
+    if (s.IsOnSlots()) use(s.step.d);
+    if (s.loop != nullptr) CountBases(s.loop->body, places, uses);
+  }
+}
+
+}  // namespace
+
+std::vector<uint8_t> CompileLoop(const TapeLoop& loop,
+                                 const TapePlaces& places) {
+  std::map<int64_t, int> uses;
+  CountBases(loop.body, places, uses);
+  std::vector<std::pair<int, int64_t>> most;
+  for (const auto& [base, count] : uses) {
+    if (base >= 0) most.push_back({count, base});
+  }
+  std::sort(most.begin(), most.end());
+  Assembler code;
+  code.Move(Gpr::kRcx, Gpr::kRdx);
+  for (Gpr r : kKept) code.Push(r);
+  code.Push(Gpr::kRcx);
+  code.Move(kSlots, Gpr::kRdi);
+  code.Move(kFrames, Gpr::kRsi);
+  code.Move(kLeft, Gpr::kRdx);
+  code.Load(Gpr::kRax, kFrames, offsetof(Frame, bases));
+  Bases bases;
+  for (size_t k = 0; k < std::min(most.size(), std::size(kBases)); ++k) {
+    const int64_t base = most[k].second;
+    bases[base] = kBases[k];
+    code.Load(kBases[k], Gpr::kRax, static_cast<int32_t>(base * 8));
+  }
+  const auto body =
+      Compile(loop.body, places, bases, loop.predicate,
+              [](LoopCompiler&& c) { return c.Loop(/*bounded=*/true); });
+  if (body.empty()) return {};
+  code.Append(body);
+  code.Pop(Gpr::kRax);
+  code.Bytes({0x48, 0x29, 0xd8});  // sub rax, rbx
+  code.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
+  for (size_t k = std::size(kKept); k-- > 0;) code.Pop(kKept[k]);
+  code.Bytes({0xc3});
+  return code.code();
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -5,25 +5,37 @@
 #include <set>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// What a function without calls may use for the addresses of slots.
-constexpr Gpr kPointers[] = {Gpr::kRax, Gpr::kRsi, Gpr::kRdi,
-                             Gpr::kR8,  Gpr::kR9,  Gpr::kR10};
+// What a function without calls may use for further addresses.
+constexpr Gpr kPointers[] = {Gpr::kRsi, Gpr::kRdi, Gpr::kR8};
 
 // The lanes of a whole register.
 constexpr uint8_t AllLanes(uint32_t width) { return kVectorBytes / width; }
 
+// Whether a step accesses a few elements of other types, which is masked.
+bool MasksLanes(const TapeStep& s) {
+  const bool is_flag =
+      s.kind == TapeStep::kStore && s.lanes == 1 && s.dtype == DType::kBool;
+  return s.IsOnSlots() && s.dtype != DType::kNone && !is_flag;
+}
+
 }  // namespace
 
 LoopRegisters::LoopRegisters(std::span<const TapeStep> steps,
-                             const TapePlaces& places, bool calls)
+                             const TapePlaces& places, const Bases& bases,
+                             bool calls, std::optional<uint16_t> predicate)
     : steps_(steps),
       places_(places),
+      bases_(bases),
       calls_(calls),
+      masks_(std::any_of(steps.begin(), steps.end(), MasksLanes)),
       held_(places.same.size()),
       reads_(places.same.size()) {
+  if (predicate) predicate_ = places.same[*predicate];
   for (size_t k = 0; k < steps.size(); ++k) {
     for (size_t j = 0; j < steps[k].NumOperands(); ++j) {
       reads_[Operand(steps[k], j)].push_back(k);
@@ -36,6 +48,7 @@ void LoopRegisters::BeginPart() {
   access_.emplace(*emit_, /*narrow=*/4);
   for (size_t k = 0; k < pinned_.size(); ++k) emit_->NewHoisted();
 #if IPU_AVX512
+  if (!masks_) return;
   emit_->body().Bytes({0xba, 1, 0, 0, 0,  // mov edx, 1
                        0xc5, 0xfb, 0x92, 0xc0 | kTailMask << 3 | 2});
 #endif
@@ -48,26 +61,54 @@ size_t LoopRegisters::NextRead(size_t slot, size_t k) const {
   return at == reads.end() ? steps_.size() : *at;
 }
 
-void LoopRegisters::Point(Assembler& code) {
-  std::map<uint16_t, int> uses;
+void LoopRegisters::Point() {
+  std::map<int64_t, std::pair<int, uint16_t>> uses;
+  const auto use = [&](uint16_t slot) {
+    const int64_t key = AddressKey(slot);
+    if (key == TapePlaces::kSlotsBase || bases_.contains(key)) return;
+    const Pinned* pin = PinOf(slot);
+    if (pin != nullptr && places_.constant[slot]) return;
+    const auto at = uses.insert({key, {0, slot}}).first;
+    --at->second.first;
+  };
   for (const TapeStep& s : steps_) {
-    for (size_t j = 0; j < s.NumOperands(); ++j) ++uses[Operand(s, j)];
-    if (places_.in_memory[Result(s)]) ++uses[Result(s)];
+    for (size_t j = 0; j < s.NumOperands(); ++j) use(Operand(s, j));
+    if (s.kind == TapeStep::kSlice) use(places_.same[s.step.operands[1]]);
+    if (s.IsOnSlots()) use(Result(s));
   }
-  std::vector<std::pair<int, uint16_t>> most;
-  for (const auto& [slot, count] : uses) most.push_back({-count, slot});
+  std::vector<std::pair<std::pair<int, uint16_t>, int64_t>> most;
+  for (const auto& [key, count] : uses) most.push_back({count, key});
   std::sort(most.begin(), most.end());
+  Assembler& body = emit_->body();
   for (size_t k = 0; k < std::min(most.size(), std::size(kPointers)); ++k) {
-    pointers_[most[k].second] = kPointers[k];
-    code.Load(kPointers[k], kSlots, most[k].second * 8);
+    const auto [count, key] = most[k];
+    body.Load(kPointers[k], kSlots, count.second * 8);
+    const int32_t offset = places_.place[count.second].offset;
+    if (offset != 0) body.Add(kPointers[k], -offset);
+    pointers_[key] = kPointers[k];
   }
 }
 
 Address LoopRegisters::At(uint16_t slot) {
-  const auto pointer = pointers_.find(slot);
-  if (pointer != pointers_.end()) return {pointer->second, false};
+  const int64_t key = AddressKey(slot);
+  const int32_t offset = places_.place[slot].offset;
+  const auto at = [&](Gpr base) {
+    return Address{base, /*indexed=*/false, 1, Gpr::kRax, offset};
+  };
+  if (key == TapePlaces::kSlotsBase) return at(kSlots);
+  for (const Bases* known :
+       std::initializer_list<const Bases*>{&bases_, &pointers_}) {
+    const auto base = known->find(key);
+    if (base != known->end()) return at(base->second);
+  }
   emit_->body().Load(Gpr::kRcx, kSlots, slot * 8);
   return {Gpr::kRcx, /*indexed=*/false};
+}
+
+void LoopRegisters::TestPredicate() {
+  const Held& held = held_[*predicate_];
+  if (held.mask.reg >= 0) return emit_->TestFirst(held.mask);
+  emit_->body().CompareByte(At(*predicate_), 0);
 }
 
 // --- Values of all iterations ------------------------------------------------
@@ -163,7 +204,10 @@ void LoopRegisters::Drop(size_t slot) {
 
 void LoopRegisters::DropIfDead(uint16_t slot, size_t k) {
   if (held_[slot].empty() || IsPinned(held_[slot].reg)) return;
-  if (NextRead(slot, k + 1) < steps_.size() || PinOf(slot) != nullptr) return;
+  if (NextRead(slot, k + 1) < steps_.size() || PinOf(slot) != nullptr ||
+      slot == predicate_) {
+    return;
+  }
   Drop(slot);
 }
 
@@ -220,10 +264,54 @@ int LoopRegisters::Get(const TapeStep& s, size_t j) {
     held.lanes = pin != nullptr ? pin->lanes : LoadedLanes(s, j);
     held.width = s.OperandWidth(j);
     emit_->SetLanes(held.lanes);
-    access_->LoadWhole(held.width, held.reg, At(slot));
+    if (!Extract(slot, held)) {
+      access_->LoadWhole(held.width, held.reg, At(slot));
+    }
   }
   emit_->SetLanes(s.lanes);
   return Register(slot);
+}
+
+int LoopRegisters::Take(const TapeStep& s, size_t k) {
+  const uint16_t slot = Operand(s, 0);
+  if (held_[slot].is_bool) Drop(slot);
+  const bool is_last = NextRead(slot, k + 1) == steps_.size() &&
+                       PinOf(slot) == nullptr && slot != predicate_;
+  if (held_[slot].empty() && PinOf(slot) == nullptr) {
+    const int reg = emit_->NewRegister();
+    emit_->SetLanes(s.lanes);
+    access_->LoadWhole(s.OperandWidth(0), reg, At(slot));
+    return reg;
+  }
+  const int reg = Get(s, 0);
+  if (is_last && !IsPinned(reg) && held_[slot].mask.reg < 0) {
+    held_[slot] = Held{};
+    return reg;
+  }
+  const int copy = emit_->NewRegister();
+  emit_->SetLanes(static_cast<int>(s.lanes * s.OperandWidth(0) / 4));
+  emit_->Copy(copy, reg);
+  return copy;
+}
+
+// Takes a single word from the first 16 bytes of a vector that a register
+// holds, which is sooner done than to load what a step has just stored.
+bool LoopRegisters::Extract(uint16_t slot, const Held& to) {
+  if (to.lanes != 1 || to.width != 4) return false;
+  for (const uint16_t other : places_.overlaps[slot]) {
+    const Held& held = held_[other];
+    const int distance =
+        places_.place[slot].offset - places_.place[other].offset;
+    if (held.reg < 0 || held.is_bool || held.all_bits || held.width != 4 ||
+        places_.place[slot].base != places_.place[other].base || distance < 0 ||
+        distance % 4 != 0 || distance >= std::min(16, held.lanes * 4)) {
+      continue;
+    }
+    emit_->body().Vector(x86::kPermute, kShortest, to.reg, 0, held.reg,
+                         distance / 4);
+    return true;
+  }
+  return false;
 }
 
 bool LoopRegisters::IsCondition(size_t k) const {

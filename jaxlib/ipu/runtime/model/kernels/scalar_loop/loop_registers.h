@@ -25,17 +25,20 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The register that points to the addresses of the slots. Calls keep it.
+// The register that points to the addresses of the slots, and those for the
+// bases that a function uses most. Calls keep them.
 inline constexpr Gpr kSlots = Gpr::kR12;
-// The start of a window, while its further indices are added.
-inline constexpr Gpr kWindow = Gpr::kR11;
+inline constexpr Gpr kBases[] = {Gpr::kR15, Gpr::kRbp, Gpr::kR14};
+// What they hold: elements of Memory::bases.
+using Bases = std::map<int64_t, Gpr>;
 
 class LoopRegisters {
  public:
   // What is in registers of a slot.
   struct Held {
     int reg = -1;
-    Mask mask = {-1, 0};  // of a comparison; several slots may have the same
+    Mask mask = {-1, 0};     // of a comparison; several slots may have the same
+    uint8_t mask_lanes = 1;  // at least `lanes`: those of a value in all lanes
     bool unsaved = false;
     bool is_bool = false;   // stored as elements, of one byte
     bool all_bits = false;  // `reg` has all bits or none, in lanes of 4 bytes
@@ -44,9 +47,11 @@ class LoopRegisters {
     bool empty() const { return reg < 0 && mask.reg < 0; }
   };
 
-  // `steps` are those of an iteration; `calls`: some of them are calls.
+  // `steps` are those of an iteration, `calls`: some of them are calls. After
+  // them, the slot `predicate` is read.
   LoopRegisters(std::span<const TapeStep> steps, const TapePlaces& places,
-                bool calls);
+                const Bases& bases, bool calls,
+                std::optional<uint16_t> predicate);
 
   // Code is emitted in parts, each of which ends with a call or the iteration:
   // `hoisted` runs before `body`.
@@ -59,13 +64,14 @@ class LoopRegisters {
   }
   uint16_t Result(const TapeStep& s) const { return places_.same[s.step.d]; }
 
-  // Emits the loads of the addresses of the slots that are read or written
-  // most, for a loop without calls.
-  void Point(Assembler& code);
+  // The address of a slot. May change rcx.
   Address At(uint16_t slot);
 
   // Emits the loads of up to `most` pinned values.
   void Pin(size_t most);
+  // Emits the loads of the addresses that are used most of all others, for a
+  // loop without calls.
+  void Point();
   // Moves those of the next iteration to their registers.
   void UpdatePinned();
 
@@ -77,14 +83,20 @@ class LoopRegisters {
   int Get(const TapeStep& s, size_t j);
   // Whether a later step of the iteration reads the result of step k.
   bool IsReadAfter(size_t k) const {
-    return NextRead(Result(steps_[k]), k + 1) < steps_.size();
+    const uint16_t slot = Result(steps_[k]);
+    return slot == predicate_ || NextRead(slot, k + 1) < steps_.size();
   }
+  // Sets the zero flag unless the predicate holds, at the end of an iteration.
+  void TestPredicate();
   // Whether all that reads the result of step k is SELECTs of 4 bytes that it
   // is the condition of.
   bool IsCondition(size_t k) const;
   // What holds the elements that a kLoad reads, as a step has just stored them;
   // null if they have to be loaded.
   const Held* Stored(const TapeStep& load) const;
+  // The first part of a step that moves its operand: the register that holds
+  // it, which may become that of the result.
+  int Take(const TapeStep& s, size_t k);
   // What holds a slot.
   const Held& held(uint16_t slot) const { return held_[slot]; }
   // Step k has written its result, which is in a register if `made` is not
@@ -101,6 +113,14 @@ class LoopRegisters {
     uint32_t width;
   };
 
+  // What a register may point to: a base or, as a number below those of bases,
+  // a slot that is elsewhere.
+  int64_t AddressKey(uint16_t slot) const {
+    const TapePlaces::Place& place = places_.place[slot];
+    if (place.base != TapePlaces::kElsewhere) return place.base;
+    return TapePlaces::kElsewhere - int64_t{slot};
+  }
+  bool Extract(uint16_t slot, const Held& to);
   size_t NextRead(size_t slot, size_t k) const;
   uint8_t LoadedLanes(const TapeStep& s, size_t j) const;
   int Register(size_t slot);
@@ -113,11 +133,14 @@ class LoopRegisters {
 
   const std::span<const TapeStep> steps_;
   const TapePlaces& places_;
+  const Bases& bases_;
   const bool calls_;
+  const bool masks_;
+  std::optional<uint16_t> predicate_;
   std::vector<Held> held_;                  // by slot
   std::vector<std::vector<size_t>> reads_;  // by slot: the steps that read it
   std::vector<Pinned> pinned_;
-  std::map<uint16_t, Gpr> pointers_;  // the registers with addresses of slots
+  Bases pointers_;  // the same, by AddressKey
   std::optional<VectorEmitter> emit_;
   std::optional<ElementAccess> access_;
 };

@@ -161,6 +161,15 @@ TapeStep MakeOpaque(StepFn fn, uint16_t d, Payload payload) {
   return MakeStep(fn, d, 0, payload);
 }
 
+TapeStep MakeLoop(const TapeLoop& loop) {
+  const auto run = [](const Step& s, const Frame& f) {
+    RunNested(*static_cast<const TapeLoop*>(PayloadOf<const void*>(s)), &f);
+  };
+  TapeStep made = MakeStep(run, 0, 0, static_cast<const void*>(&loop));
+  made.loop = &loop;
+  return made;
+}
+
 TapeStep MakeRun(Payload code, uint16_t first, uint32_t count) {
   TapeStep made = MakeStep(RunBlock, first, 0, code);
   made.step.operands[1] = static_cast<uint16_t>(count);

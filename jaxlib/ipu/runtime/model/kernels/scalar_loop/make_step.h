@@ -17,6 +17,9 @@ namespace ipu::model::IPU_SIMD_NS {
 
 TapeStep MakeOpaque(StepFn fn, uint16_t d, Payload payload);
 
+// Runs a nested loop, which must stay where it is.
+TapeStep MakeLoop(const TapeLoop& loop);
+
 // Runs machine code on `count` elements, whose slots begin at `first`.
 TapeStep MakeRun(Payload code, uint16_t first, uint32_t count);
 

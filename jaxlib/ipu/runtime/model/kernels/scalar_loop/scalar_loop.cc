@@ -16,29 +16,36 @@ namespace {
 
 class Loop : public ScalarLoop {
  public:
-  // A loop in the body. Its tape is bound once for all iterations, to what slot
-  // `bound` points to.
-  struct Nested {
+  // A loop in the body that has a tape of its own, as this one had no room for
+  // it. That is bound once for all iterations, to what slot `bound` points to.
+  struct Called {
     const Loop* loop;
     uint64_t trips;  // 0: as long as its condition holds
     int64_t count;   // in the arena
     uint16_t bound;
   };
 
-  // If there is a predicate, the body includes the condition's steps at its
-  // end.
-  Loop(Tape tape, std::vector<TapeStep> condition, std::vector<TapeStep> body,
-       std::vector<std::unique_ptr<Nested>> nested, uint16_t surroundings,
-       const Item* predicate)
-      : tape_(std::move(tape)),
-        condition_(std::move(condition)),
-        body_(std::move(body)),
-        nested_(std::move(nested)),
-        surroundings_(surroundings),
-        tests_(predicate != nullptr),
-        predicate_(tests_ ? *predicate : Item{}),
-        code_(Compile(body_, tests_)),
-        test_code_(tests_ ? Compile(condition_, false) : nullptr) {}
+  Loop(const ScalarLoopParts& parts, Tape tape, TapeLoop loop,
+       std::vector<std::unique_ptr<Called>> called, uint16_t surroundings)
+      : parts_(parts),
+        predicate_(parts.predicate != nullptr ? *parts.predicate : View{}),
+        tape_(std::move(tape)),
+        loop_(std::move(loop)),
+        condition_{{}, loop_.condition, {}},
+        called_(std::move(called)),
+        surroundings_(surroundings) {
+    if (parts.predicate != nullptr) parts_.predicate = &predicate_;
+    const TapePlaces places = tape_.Places();
+    const auto compile = [&](const TapeLoop& steps) -> CodeHandle {
+      const std::vector<uint8_t> code = CompileLoop(steps, places);
+      return code.empty() ? nullptr : PlaceCode(code);
+    };
+    code_ = compile(loop_);
+    if (loop_.predicate) test_code_ = compile(condition_);
+  }
+
+  // What it was made of, while a program is loaded.
+  const ScalarLoopParts& parts() const { return parts_; }
 
   void Test(const Memory& memory, ThreadPool& threads) const override {
     Bound(*this, {memory, threads}).Test();
@@ -56,18 +63,17 @@ class Loop : public ScalarLoop {
     kernel->Run(in.memory, in.threads);
   }
 
-  // Runs a nested loop.
-  static void RunNested(const Step& s, const Frame& f) {
-    const auto& nested = *static_cast<const Nested*>(PayloadOf<const void*>(s));
+  static void RunCalled(const Step& s, const Frame& f) {
+    const auto& called = *static_cast<const Called*>(PayloadOf<const void*>(s));
     const auto& bound = *reinterpret_cast<const Bound*>(f.slots[s.d]);
-    if (nested.trips > 0) {
-      bound.Run(nested.trips);
+    if (called.trips > 0) {
+      bound.Run(called.trips);
       return;
     }
     constexpr auto kAny = std::numeric_limits<uint64_t>::max();
     bound.Test();
     if (!bound.Holds()) return;
-    char* const at = f.bases[kArenaBase] + nested.count;
+    char* const at = f.bases[kArenaBase] + called.count;
     uint64_t count;
     std::memcpy(&count, at, sizeof count);
     count += bound.Run(kAny);
@@ -84,157 +90,163 @@ class Loop : public ScalarLoop {
   // The tape in the memory of one run.
   class Bound {
    public:
-    Bound(const Loop& loop, const Surroundings& in)
-        : loop_(loop),
-          in_(in),
-          predicate_(in.memory.bases[loop.predicate_.base] +
-                     loop.predicate_.offset) {
-      loop.tape_.Bind(in.memory, slots_, cells_);
-      slots_[loop.surroundings_] = reinterpret_cast<char*>(&in_);
+    Bound(const Loop& loop, const Surroundings& in) : loop_(loop), in_(in) {
+      loop.tape_.Bind(in.memory, room_);
+      room_.slots[loop.surroundings_] = reinterpret_cast<char*>(&in_);
       int64_t lanes = 1;
       for (Frame& frame : frames_) {
-        frame = {slots_, in.memory.bases, nullptr, 0, lanes};
+        frame = {room_.slots, in.memory.bases, nullptr, 0, lanes};
         lanes *= 2;
       }
-      for (const auto& nested : loop.nested_) {
-        nested_.push_back(std::make_unique<Bound>(*nested->loop, in));
-        slots_[nested->bound] = reinterpret_cast<char*>(nested_.back().get());
+      for (const auto& called : loop.called_) {
+        called_.push_back(std::make_unique<Bound>(*called->loop, in));
+        room_.slots[called->bound] =
+            reinterpret_cast<char*>(called_.back().get());
       }
     }
 
-    bool Holds() const { return *predicate_; }
-    void Test() const {
-      if (loop_.test_code_ == nullptr) return Run(loop_.condition_);
-      Call(loop_.test_code_, 1);
-    }
+    bool Holds() const { return *room_.slots[*loop_.loop_.predicate]; }
+    void Test() const { Run(loop_.condition_, loop_.test_code_, 1); }
     uint64_t Run(uint64_t most) const {
-      if (loop_.code_ != nullptr) return Call(loop_.code_, most);
-      for (uint64_t trip = 1;; ++trip) {
-        Run(loop_.body_);
-        if (trip == most || (loop_.tests_ && !Holds())) return trip;
-      }
+      return Run(loop_.loop_, loop_.code_, most);
     }
 
    private:
-    uint64_t Call(const CodeHandle& code, uint64_t most) const {
+    uint64_t Run(const TapeLoop& loop, const CodeHandle& code,
+                 uint64_t most) const {
+      if (code == nullptr) return RunIterations(loop, frames_, most);
       const auto run = reinterpret_cast<LoopFn>(const_cast<void*>(code.get()));
-      return run(slots_, frames_, predicate_, most);
-    }
-    void Run(const std::vector<TapeStep>& steps) const {
-      for (auto made = steps.begin(); made != steps.end(); ++made) {
-        if (made->kind == TapeStep::kSwitch) {
-          made = TakeBranch(made);
-        } else if (made->kind > TapeStep::kOpaque) {
-          while (made->kind != TapeStep::kJoin) ++made;
-        } else {
-          made->step.fn(made->step, frames_[FrameOf(made->lanes)]);
-        }
-      }
-    }
-    // The begin of the branch that a kSwitch selects, which is counted.
-    std::vector<TapeStep>::const_iterator TakeBranch(
-        std::vector<TapeStep>::const_iterator made) const {
-      const char* selector = slots_[made->step.operands[0]];
-      uint32_t index = *selector ? 0 : 1;
-      if (made->dtype != DType::kBool) {
-        std::memcpy(&index, selector, sizeof index);
-      }
-      do {
-        ++made;
-        while (made->kind != TapeStep::kBranch) ++made;
-      } while (!made->last && index-- > 0);
-      uint64_t count;
-      char* const at = slots_[made->step.operands[0]];
-      std::memcpy(&count, at, sizeof count);
-      ++count;
-      std::memcpy(at, &count, sizeof count);
-      return made;
+      return run(room_.slots, frames_, most);
     }
 
     const Loop& loop_;
     Surroundings in_;
-    const char* const predicate_;
-    std::vector<std::unique_ptr<Bound>> nested_;
-    char* slots_[Tape::kMostSlots];
-    alignas(64) char cells_[Tape::kMostSlots * Tape::kCellBytes];
+    std::vector<std::unique_ptr<Bound>> called_;
+    Tape::Room room_;
     Frame frames_[5];
   };
 
-  CodeHandle Compile(const std::vector<TapeStep>& steps, bool tests) const {
-    const std::vector<uint8_t> code = CompileLoop(steps, tape_.Places(), tests);
-    return code.empty() ? nullptr : PlaceCode(code);
-  }
-
+  ScalarLoopParts parts_;
+  const View predicate_;
   const Tape tape_;
-  const std::vector<TapeStep> condition_;
-  const std::vector<TapeStep> body_;
-  const std::vector<std::unique_ptr<Nested>> nested_;
+  const TapeLoop loop_;
+  const TapeLoop condition_;  // its steps, as an iteration
+  const std::vector<std::unique_ptr<Called>> called_;
   const uint16_t surroundings_;  // the slot that points to them
-  const bool tests_;
-  const Item predicate_;
   // Null: the steps are called one after the other.
-  const CodeHandle code_, test_code_;
+  CodeHandle code_, test_code_;
 };
 
-}  // namespace
+// Records a loop, with the steps of nested ones if it `inlines` them.
+class Recorder {
+ public:
+  Recorder(const ScalarLoopParts& parts, bool inlines)
+      : parts_(parts), inlines_(inlines), tape_(parts.storage) {}
 
-std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts) {
-  Tape tape(parts.storage);
-  const uint16_t surroundings = *tape.AddPointer();
-  const auto record_one = [&](const Kernel* kernel) {
-    const Tape::State before = tape.Save();
-    if (kernel->Record(tape)) return true;
-    tape.Restore(before);
-    if (!parts.calls_kernels) return false;
-    tape.Call(Loop::RunKernel, kernel, surroundings);
+  std::unique_ptr<ScalarLoop> Make() {
+    auto loop = Iterations(parts_);
+    if (!loop) return nullptr;
+    return std::make_unique<Loop>(parts_, std::move(tape_), std::move(*loop),
+                                  std::move(called_), surroundings_);
+  }
+
+ private:
+  // The steps of a loop, which are no longer on the tape.
+  std::optional<TapeLoop> Iterations(const ScalarLoopParts& parts) {
+    TapeLoop loop;
+    if (const View* p = parts.predicate; p != nullptr) {
+      loop.predicate = tape_.AddItem({p->base, p->offset, 1});
+      if (!loop.predicate) return std::nullopt;
+    }
+    if (!All(parts.condition)) return std::nullopt;
+    loop.condition = tape_.TakeSteps();
+    for (const LoopPart& part : parts.body) {
+      const bool recorded = part.kernel != nullptr ? One(part.kernel)
+                            : part.loop != nullptr ? Nested(part)
+                                                   : Switch(part);
+      if (!recorded) return std::nullopt;
+    }
+    // With the condition at the end of the body, one function contains both.
+    if (loop.predicate && !All(parts.condition)) return std::nullopt;
+    loop.body = tape_.TakeSteps();
+    return loop;
+  }
+
+  bool All(std::span<const Kernel* const> kernels) {
+    return std::all_of(kernels.begin(), kernels.end(),
+                       [this](const Kernel* kernel) { return One(kernel); });
+  }
+
+  bool One(const Kernel* kernel) {
+    const Tape::State before = tape_.Save();
+    if (kernel->Record(tape_)) return true;
+    tape_.Restore(before);
+    if (!parts_.calls_kernels) return false;
+    tape_.Call(Loop::RunKernel, kernel, surroundings_);
     return true;
-  };
-  const auto record = [&](std::span<const Kernel* const> kernels) {
-    return std::all_of(kernels.begin(), kernels.end(), record_one);
-  };
-  const auto record_switch = [&](const LoopPart& part) {
+  }
+
+  bool Switch(const LoopPart& part) {
     const View& selector = part.selector;
     const uint32_t bytes = selector.dtype == DType::kBool ? 1 : 4;
-    if (!tape.Switch({selector.base, selector.offset, bytes}, selector.dtype)) {
+    if (!tape_.Switch({selector.base, selector.offset, bytes},
+                      selector.dtype)) {
       return false;
     }
     Item count = {kArenaBase, part.counts, sizeof(uint64_t)};
     for (const auto& branch : part.branches) {
       const bool last = &branch == &part.branches.back();
-      if (!tape.Branch(count, last) || !record(branch)) return false;
+      if (!tape_.Branch(count, last) || !All(branch)) return false;
       count.offset += sizeof(uint64_t);
     }
-    tape.Join();
+    tape_.Join();
     return true;
-  };
-  std::vector<std::unique_ptr<Loop::Nested>> nested;
-  const auto record_nested = [&](const LoopPart& part) {
-    const auto* loop = static_cast<const Loop*>(part.loop);
-    auto made = std::make_unique<Loop::Nested>(
-        Loop::Nested{loop, part.trips, part.counts, 0});
-    const auto bound = tape.AddPointer();
-    if (!bound) return false;
-    made->bound = *bound;
-    tape.Call(Loop::RunNested, made.get(), *bound);
-    nested.push_back(std::move(made));
-    return true;
-  };
-  if (!record(parts.condition)) return nullptr;
-  std::vector<TapeStep> condition = tape.TakeSteps();
-  const View* p = parts.predicate;
-  for (const LoopPart& part : parts.body) {
-    const bool recorded = part.kernel != nullptr ? record_one(part.kernel)
-                          : part.loop != nullptr ? record_nested(part)
-                                                 : record_switch(part);
-    if (!recorded) return nullptr;
   }
-  // With the condition at the end of the body, one function contains both.
-  if (p != nullptr && !record(parts.condition)) return nullptr;
-  std::vector<TapeStep> body = tape.TakeSteps();
-  const Item predicate = p ? Item{p->base, p->offset, 1} : Item{};
-  return std::make_unique<Loop>(std::move(tape), std::move(condition),
-                                std::move(body), std::move(nested),
-                                surroundings, p ? &predicate : nullptr);
+
+  bool Nested(const LoopPart& part) {
+    const auto* loop = static_cast<const Loop*>(part.loop);
+    if (!inlines_) return Call(part, loop);
+    const Tape::State before = tape_.Save();
+    const size_t called = called_.size();
+    std::vector<TapeStep> outer = tape_.TakeSteps();
+    std::optional<TapeLoop> made = Iterations(loop->parts());
+    tape_.TakeSteps(std::move(outer));
+    const auto count =
+        tape_.AddItem({kArenaBase, part.counts, sizeof(uint64_t)});
+    if (made && count) {
+      made->trips = part.trips;
+      made->count = *count;
+      tape_.Loop(std::move(*made));
+      return true;
+    }
+    tape_.Restore(before);
+    called_.resize(called);
+    return Call(part, loop);
+  }
+
+  bool Call(const LoopPart& part, const Loop* loop) {
+    const auto bound = tape_.AddPointer();
+    if (!bound) return false;
+    called_.push_back(std::make_unique<Loop::Called>(
+        Loop::Called{loop, part.trips, part.counts, *bound}));
+    tape_.Call(Loop::RunCalled, called_.back().get(), *bound);
+    return true;
+  }
+
+  const ScalarLoopParts& parts_;
+  const bool inlines_;
+  Tape tape_;
+  const uint16_t surroundings_ = *tape_.AddPointer();
+  std::vector<std::unique_ptr<Loop::Called>> called_;
+};
+
+}  // namespace
+
+std::unique_ptr<ScalarLoop> MakeScalarLoop(const ScalarLoopParts& parts) {
+  auto loop = Recorder(parts, /*inlines=*/true).Make();
+  if (loop != nullptr) return loop;
+  // The slots may suffice if nested loops have tapes of their own.
+  return Recorder(parts, /*inlines=*/false).Make();
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

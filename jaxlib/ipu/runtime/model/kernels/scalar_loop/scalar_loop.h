@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -39,10 +40,15 @@ struct ItemStore {
 
 class Tape : public model::Tape {
  public:
-  // A limit: slots and cells are on the stack, 4 and 32 KiB of them.
-  static constexpr size_t kMostSlots = 512;
+  // A limit: slots and cells are on the stack, 16 and 128 KiB of them.
+  static constexpr size_t kMostSlots = 2048;
   // A cell is the place of a value between two steps: one vector.
   static constexpr size_t kCellBytes = 64;
+  // What a run needs.
+  struct Room {
+    char* slots[kMostSlots];
+    alignas(64) char cells[kMostSlots * kCellBytes];
+  };
 
   // `storage` is as in model/parallel_copy.h.
   explicit Tape(std::span<const uint32_t> storage) : storage_(storage) {}
@@ -84,9 +90,12 @@ class Tape : public model::Tape {
   // A kernel-specific step. Its payload is `what`, its slot d is `pointer`;
   // memory is in Frame::bases.
   void Call(StepFn fn, const void* what, uint16_t pointer = 0);
-  // A slot of a pointer that whoever binds the tape sets; nothing if the tape
-  // has no slot left.
+  // A slot of a pointer that whoever binds the tape sets, or of an item;
+  // nothing if the tape has no slot left.
   std::optional<uint16_t> AddPointer();
+  std::optional<uint16_t> AddItem(Item item);
+  // A nested loop.
+  void Loop(TapeLoop loop);
   // Begins steps of which one branch is run: Branch begins each of them, and
   // Join ends the last. They return false if the tape has too few slots left.
   bool Switch(Item selector, DType dtype);
@@ -110,17 +119,21 @@ class Tape : public model::Tape {
     return slots_.size() + slots <= kMostSlots;
   }
 
-  // Points `slots` at memory and `cells`, of which there are kMostSlots.
-  void Bind(const Memory& memory, char** slots, char* cells) const;
+  // Points the slots at memory and at the cells.
+  void Bind(const Memory& memory, Room& room) const;
 
   // What has been recorded so far, and a return to that state.
   struct State {
-    size_t slots, steps, kept;
+    size_t slots, steps, kept, loops;
   };
-  State Save() const { return {slots_.size(), steps_.size(), kept_.size()}; }
+  State Save() const {
+    return {slots_.size(), steps_.size(), kept_.size(), loops_.size()};
+  }
   void Restore(const State& state);
-  // Returns and removes the steps recorded so far.
-  std::vector<TapeStep> TakeSteps() { return std::exchange(steps_, {}); }
+  // Returns the steps recorded so far and replaces them.
+  std::vector<TapeStep> TakeSteps(std::vector<TapeStep> by = {}) {
+    return std::exchange(steps_, std::move(by));
+  }
   TapePlaces Places() const;
 
  private:
@@ -145,6 +158,7 @@ class Tape : public model::Tape {
   std::vector<Slot> slots_;
   std::vector<TapeStep> steps_;
   std::vector<RegisterProgram> kept_;
+  std::vector<std::unique_ptr<const TapeLoop>> loops_;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -1,7 +1,11 @@
 // What kernels record.
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <map>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
@@ -328,9 +332,20 @@ std::optional<uint16_t> Tape::AddPointer() {
   return Add({Slot::kPointer, {}, nullptr});
 }
 
+std::optional<uint16_t> Tape::AddItem(Item item) {
+  if (!HasRoom(1)) return std::nullopt;
+  return Add({Slot::kMemory, item, nullptr});
+}
+
+void Tape::Loop(TapeLoop loop) {
+  loops_.push_back(std::make_unique<const TapeLoop>(std::move(loop)));
+  steps_.push_back(MakeLoop(*loops_.back()));
+}
+
 void Tape::Restore(const State& state) {
   slots_.resize(state.slots);
   steps_.resize(state.steps);
+  loops_.resize(state.loops);
   kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(state.kept),
               kept_.end());
 }
@@ -364,48 +379,66 @@ void Tape::Join() {
 TapePlaces Tape::Places() const {
   TapePlaces places;
   places.overlaps.resize(slots_.size());
+  std::map<std::tuple<uint32_t, int64_t, uint32_t>, uint16_t> first;
+  std::map<std::string_view, uint16_t> equal;
+  std::vector<uint16_t> sorted;  // the first of each location in memory
   for (size_t k = 0; k < slots_.size(); ++k) {
     const Slot& slot = slots_[k];
-    const auto number = static_cast<uint16_t>(k);
-    uint16_t same = number;
-    for (size_t j = 0; j < k && slot.kind == Slot::kMemory; ++j) {
-      const Slot& other = slots_[j];
-      if (other.kind == Slot::kMemory && slot.item == other.item) {
-        same = places.same[j];
-        break;
+    const Item& item = slot.item;
+    auto same = static_cast<uint16_t>(k);
+    TapePlaces::Place place;
+    if (slot.kind == Slot::kMemory) {
+      const auto [at, is_new] =
+          first.insert({{item.base, item.offset, item.bytes}, same});
+      if (is_new) sorted.push_back(same);
+      same = at->second;
+      if (item.offset <= std::numeric_limits<int32_t>::max()) {
+        place = {item.base, static_cast<int32_t>(item.offset)};
       }
-    }
-    for (uint16_t j = 0; j < k && slot.kind == Slot::kMemory && same == k;
-         ++j) {
-      if (slots_[j].kind != Slot::kMemory || places.same[j] != j) continue;
-      if (!Overlap(slot.item, slots_[j].item)) continue;
-      places.overlaps[k].push_back(j);
-      places.overlaps[j].push_back(number);
+    } else if (slot.kind == Slot::kConstant) {
+      same = equal.insert({{slot.constant, kVectorBytes}, same}).first->second;
+    } else if (slot.kind == Slot::kCell) {
+      place = {TapePlaces::kSlotsBase,
+               static_cast<int32_t>(offsetof(Room, cells) + k * kCellBytes)};
     }
     places.same.push_back(same);
+    places.place.push_back(place);
     places.in_memory.push_back(slot.kind == Slot::kMemory);
     places.constant.push_back(slot.kind == Slot::kConstant);
+  }
+  const auto where = [&](uint16_t k) {
+    const Item& item = slots_[k].item;
+    return std::pair(storage_[item.base], item.offset);
+  };
+  std::sort(sorted.begin(), sorted.end(),
+            [&](uint16_t a, uint16_t b) { return where(a) < where(b); });
+  for (auto a = sorted.begin(); a != sorted.end(); ++a) {
+    const auto [storage, begin] = where(*a);
+    const std::pair end{storage, begin + slots_[*a].item.bytes};
+    for (auto b = a + 1; b != sorted.end() && where(*b) < end; ++b) {
+      places.overlaps[*a].push_back(*b);
+      places.overlaps[*b].push_back(*a);
+    }
   }
   return places;
 }
 
-void Tape::Bind(const Memory& memory, char** slots, char* cells) const {
-  for (const Slot& slot : slots_) {
+void Tape::Bind(const Memory& memory, Room& room) const {
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    const Slot& slot = slots_[k];
     switch (slot.kind) {
       case Slot::kCell:
-        *slots = cells;
+        room.slots[k] = room.cells + k * kCellBytes;
         break;
       case Slot::kConstant:
-        *slots = const_cast<char*>(slot.constant);
+        room.slots[k] = const_cast<char*>(slot.constant);
         break;
       case Slot::kMemory:
-        *slots = memory.bases[slot.item.base] + slot.item.offset;
+        room.slots[k] = memory.bases[slot.item.base] + slot.item.offset;
         break;
       case Slot::kPointer:
         break;
     }
-    ++slots;
-    cells += kCellBytes;
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <bit>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
@@ -25,6 +25,8 @@ struct WindowStart {
   // they are moved inside.
   bool drops = false;
 };
+
+struct TapeLoop;
 
 struct TapeStep {
   enum Kind : uint8_t {
@@ -56,6 +58,7 @@ struct TapeStep {
   bool moved = true;                    // kLoad: as in Source
   bool negative = true;                 // kSum: some lanes may be, or -0
   const WindowStart* window = nullptr;  // kSlice, kUpdate
+  const TapeLoop* loop = nullptr;       // kOpaque: a nested loop
 
   // Whether it accesses slots as Step says.
   bool IsOnSlots() const { return kind < kOpaque; }
@@ -82,8 +85,29 @@ struct TapeStep {
 // The frame of a step: frames[FrameOf(step.lanes)].
 inline int FrameOf(uint32_t lanes) { return std::countr_zero(lanes); }
 
+// The steps of a loop. Those of the condition, which are run once before the
+// first iteration, are also at the end of the body.
+struct TapeLoop {
+  std::vector<TapeStep> condition, body;
+  // The slot of a boolean: the loop ends after an iteration that leaves it
+  // false.
+  std::optional<uint16_t> predicate;
+  // Of a nested loop: its iterations or, if it has a predicate, the slot to
+  // which they are added, as 64 bits.
+  uint64_t trips = 0;
+  uint16_t count = 0;
+};
+
 // The locations of a tape's slots.
 struct TapePlaces {
+  // Its distance from an element of Memory::bases or, of a cell, from the first
+  // slot; kElsewhere: only the slot itself has the address.
+  static constexpr int64_t kSlotsBase = -1, kElsewhere = -2;
+  struct Place {
+    int64_t base = kElsewhere;
+    int32_t offset = 0;
+  };
+  std::vector<Place> place;
   // The first slot with the same location as each slot.
   std::vector<uint16_t> same;
   // Whether it is a tensor's, and so outlives an iteration; whether it is a
@@ -95,13 +119,20 @@ struct TapePlaces {
 
 // Runs up to `most` iterations. Returns their number.
 using LoopFn = uint64_t (*)(char* const* slots, const Frame* frames,
-                            const char* predicate, uint64_t most);
+                            uint64_t most);
 
-// Compiles the steps of an iteration to a LoopFn. If it `tests`, the loop ends
-// after an iteration that leaves *predicate false. `steps` must stay where they
-// are. Returns no code if the registers do not suffice.
-std::vector<uint8_t> CompileLoop(std::span<const TapeStep> steps,
-                                 const TapePlaces& places, bool tests);
+// The same, step by step: at most `most` iterations, and a nested loop.
+// `frames` are those of a LoopFn.
+uint64_t RunIterations(const TapeLoop& loop, const Frame* frames,
+                       uint64_t most);
+void RunNested(const TapeLoop& loop, const Frame* frames);
+// Runs steps once.
+void RunSteps(const std::vector<TapeStep>& steps, const Frame* frames);
+
+// Compiles a loop, the nested ones included, to a LoopFn. It must stay where it
+// is. Returns no code if the registers do not suffice.
+std::vector<uint8_t> CompileLoop(const TapeLoop& loop,
+                                 const TapePlaces& places);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 
