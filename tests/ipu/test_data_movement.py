@@ -138,6 +138,23 @@ def test_blocks_are_copied_at_once(ipu, check):
   assert nested == flat
 
 
+def test_blocks_do_not_keep_what_they_are_slices_of(ipu):
+  def rows(x, count: int):
+    """Small blocks of large arrays, each of which is needed for one of them."""
+    found = []
+    for i in range(count):
+      a, b = (jnp.cumsum(jnp.roll(x, i, 0), d) for d in (0, 1))
+      found.append(jnp.concatenate([a[:4, :8], b[4:8, :8]], 1))
+    return jnp.concatenate(found)
+
+  x = np.ones((64, 256), np.float32)
+  few, many = (
+    util.costs(ipu, lambda x, n=n: rows(x, n), x, ipu_num_tiles=4)
+    for n in (4, 12)
+  )
+  assert many["ipu peak tile bytes"] < 1.5 * few["ipu peak tile bytes"]
+
+
 def test_blocks_in_blocks(check):
   """Rows that are used elsewhere, too, twice, in a region, or in a loop."""
 

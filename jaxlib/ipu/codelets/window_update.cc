@@ -74,15 +74,15 @@ struct SetRow {
 // compiler moved elements through other registers.
 template <typename Op, typename V>
 V CombineOne(V old, V next) {
-  constexpr bool kLargest = std::is_same_v<Op, Largest>;
-  if constexpr (kLargest || std::is_same_v<Op, Smallest>) {
+  constexpr bool kIsMax = std::is_same_v<Op, Largest>;
+  if constexpr (kIsMax || std::is_same_v<Op, Smallest>) {
     if constexpr (std::is_same_v<V, float>) {
       const __m128 a = _mm_set_ss(old), b = _mm_set_ss(next);
-      const __m128 found = kLargest ? _mm_max_ss(b, a) : _mm_min_ss(b, a);
+      const __m128 found = kIsMax ? _mm_max_ss(b, a) : _mm_min_ss(b, a);
       return _mm_cvtss_f32(_mm_blendv_ps(found, b, _mm_cmpunord_ss(b, b)));
     } else if constexpr (std::is_same_v<V, double>) {
       const __m128d a = _mm_set_sd(old), b = _mm_set_sd(next);
-      const __m128d found = kLargest ? _mm_max_sd(b, a) : _mm_min_sd(b, a);
+      const __m128d found = kIsMax ? _mm_max_sd(b, a) : _mm_min_sd(b, a);
       return _mm_cvtsd_f64(_mm_blendv_pd(found, b, _mm_cmpunord_sd(b, b)));
     }
   }

@@ -4,8 +4,10 @@ of blocks, are copied to their places at once."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from jaxlib.ipu.dtypes import SIZE
 from jaxlib.ipu.ir.attributes import Padding, ints
 from jaxlib.ipu.ir.graph import Node, Value
 from jaxlib.ipu.ir.map_program import MAP
@@ -15,6 +17,7 @@ from jaxlib.ipu.lower.align import aligned
 from jaxlib.ipu.lower.builder import Builder
 from jaxlib.ipu.plan import cost
 from jaxlib.ipu.plan.default_layout import COARSER
+from jaxlib.ipu.program import schema
 from jaxlib.ipu.tile.tensor import TensorInfo
 from jaxlib.ipu.tile.view import View, adjoin
 
@@ -32,7 +35,8 @@ def _concatenate(builder: Builder, node: Node) -> None:
   reader = builder.only_reader(value)
   if reader is not None and reader.op == CONCATENATE:
     builder.undefine(value)
-    return  # the reader copies the parts
+    if _may_wait(builder, node, len(reader.inputs)):
+      return  # the reader copies the parts
   read = builder.read_as(value)
   layout = _for_reader(builder, read)
   fixed = layout is not None
@@ -58,6 +62,37 @@ def _concatenate(builder: Builder, node: Node) -> None:
       costs.append(cost.cycles(builder.copy_cost(pairs, stays=False)))
     result.layout = layouts[costs.index(min(costs))]
   builder.copy_to(pairs)
+
+
+# Parts that wait for a later copy may take more than what they would be copied
+# to by this share of a tile's SRAM, all those of one concatenation together; a
+# guess: it matters for matrices that are on few tiles as a whole.
+_LITTLE = 1 / 64
+
+
+def _may_wait(builder: Builder, node: Node, count: int) -> bool:
+  """Whether a concatenation that is one of `count` parts of another one need
+  not be copied before: what its parts are views of is not much more."""
+  views = _views(builder, node)
+  roots = [builder.tensors[r] for r in {v.root for v in views}]
+  roots = [t for t in roots if t.space == schema.ARENA]
+  value = node.results[0]
+  if sum(t.bytes for t in roots) <= math.prod(value.shape) * SIZE[value.dtype]:
+    return True
+  share = sum(t.layout.max_elements * SIZE[t.dtype] for t in roots)
+  return share * count <= _LITTLE * builder.target.bytes_per_tile
+
+
+def _views(builder: Builder, node: Node) -> list[View]:
+  """The parts of a concatenation."""
+  views: list[View] = []
+  for value in node.inputs:
+    if _is_nested(builder, value, node):
+      assert value.node is not None
+      views += _views(builder, value.node)
+    else:
+      views.append(builder.view(value))
+  return views
 
 
 def _is_nested(builder: Builder, value: Value, reader: Node) -> bool:
