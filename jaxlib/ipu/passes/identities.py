@@ -224,8 +224,8 @@ def _compare(e: Emitter, node: Node) -> Value | None:
 
 
 def _compare_least(x: Value, y: Value, opcode: Opcode) -> bool | None:
-  """What comparing an unsigned integer with 0 gives if that is known: remainders
-  of any type ask for signs."""
+  """What comparing an unsigned integer with 0 gives if that is known:
+  remainders of any type ask for signs."""
   if x.dtype not in UNSIGNED:
     return None
   if splat(y) == 0:
