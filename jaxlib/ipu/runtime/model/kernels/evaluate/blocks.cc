@@ -31,31 +31,13 @@ void StoreAlternately(const void* const* blocks, int64_t n, T* to) {
   }
 }
 
-// How many destinations from this one on lie alternately in memory, as the
-// planes of complex numbers do, and the coordinates of points; otherwise 1.
-int64_t NumAlternate(const std::vector<Destination>& all, size_t first) {
-  const Destination& start = all[first];
-  const int64_t n = start.iterator.spacing();
-  const bool suits = !start.direct() && start.convert == nullptr &&
-                     start.item_size >= 4 && n >= 2 && n <= 4 &&
-                     first + static_cast<size_t>(n) <= all.size();
-  for (int64_t k = 1; suits && k < n; ++k) {
-    const Destination& d = all[first + k];
-    if (d.convert != nullptr || d.item_size != start.item_size ||
-        d.iterator.spacing() != n ||
-        d.iterator.base() != start.iterator.base() ||
-        d.iterator.offset() != start.iterator.offset() + k * d.item_size) {
-      return 1;
-    }
-  }
-  return suits ? n : 1;
-}
-
 class Blocks final : public PreparedEvaluator {
  public:
   explicit Blocks(Prepared prepared) : PreparedEvaluator(std::move(prepared)) {
     for (size_t j = 0; j < destinations().size(); j += stored_with_.back()) {
-      stored_with_.push_back(NumAlternate(destinations(), j));
+      const size_t together = plan().outputs[j].alternate;
+      stored_with_.push_back(
+          destinations()[j].direct() ? 1 : static_cast<int64_t>(together));
     }
   }
 

@@ -46,7 +46,7 @@ static_assert(MayAlias(kFirst, kFirst + 1));
 // Bases from here on are cells with the index of a row along a dimension, one
 // for each dimension and type.
 constexpr uint32_t kFirstCell = uint32_t{1} << 31;
-constexpr size_t kFewCells = 8;  // as above
+constexpr size_t kFewCells = 8;  // a guess, as above
 
 // A dimension along which rows follow each other.
 struct RowDimension {
@@ -79,7 +79,7 @@ bool IsRow(const Evaluation& evaluation, size_t first) {
                      [&](const Operand& tensor) {
                        const StridedIterator row(shape, From(tensor, first));
                        return row.dense() ||
-                              (row.spacing() == 2 && CanStorePairs(length));
+                              StoresAlternately(length, row.spacing());
                      });
 }
 

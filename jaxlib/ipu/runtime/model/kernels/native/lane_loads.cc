@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMostVectors = 8;
 constexpr int64_t kMostWindows = 4;
 
-constexpr int64_t kLeastBytes = 16;  // of a vector register
+constexpr int64_t kLeastBytes = 16;  // a limit: of a vector register
 
 bool CanShuffle(int64_t item) {
 #if IPU_AVX512
@@ -194,36 +194,42 @@ void LaneLoads::LoadWindow(const Window& window,
   emit_.Free(mask);
 }
 
-void LaneLoads::StorePair(int bytes, int first, int second, bool tail,
-                          bool stream, Address at) {
-  const int lanes = emit_.lanes();
-  for (int half = 0; half < 2; ++half) {
-    std::vector<uint8_t> table(kVectorBytes);
-    std::vector<uint64_t> masks = {0};
-    for (int i = 0; i < lanes; ++i) {
-      const int place = half * lanes + i;
-      const int64_t lane = place / 2 + place % 2 * lanes;
-      std::memcpy(&table[i * bytes], &lane, bytes);
+void LaneLoads::StoreAlternately(int bytes, const std::vector<int>& regs,
+                                 bool tail, bool stream, Address at) {
+  const int lanes = emit_.lanes(), count = static_cast<int>(regs.size());
+  for (int part = 0; part < count; ++part) {
+    const int made = emit_.NewRegister();
+    body_.Vector(x86::kMove, Lanes{kVectorBytes}, made, 0, regs[0]);
+    for (int k = 1; k < count; ++k) {
+      // The lanes of the registers before are in their places from k = 2 on.
+      std::vector<uint8_t> table(kVectorBytes);
+      for (int i = 0; i < lanes; ++i) {
+        const int place = part * lanes + i;
+        int64_t lane = k == 1 ? place / count : i;
+        if (place % count == k) lane = lanes + place / count;
+        std::memcpy(&table[i * bytes], &lane, bytes);
+      }
+      const int order = emit_.Table(table);
+      body_.Vector(ShuffleOf(bytes), Lanes{kVectorBytes}, made, order, regs[k]);
+      emit_.FreeTable(order);
     }
-    for (int n = 1; n <= lanes; ++n) {
-      const int stored = std::clamp(2 * n - half * lanes, 0, lanes);
-      masks.push_back((uint64_t{1} << stored) - 1);
-    }
-    const int pair = emit_.NewRegister();
-    const int order = emit_.Table(table);
-    body_.Vector(x86::kMove, Lanes{kVectorBytes}, pair, 0, first);
-    body_.Vector(ShuffleOf(bytes), Lanes{kVectorBytes}, pair, order, second);
-    emit_.FreeTable(order);
     if (stream) {
-      body_.Vector(x86::kStream, Lanes{kVectorBytes}, pair, 0, at);
+      body_.Vector(x86::kStream, Lanes{kVectorBytes}, made, 0, at);
     } else {
       const Mask mask = emit_.NewMask(static_cast<uint32_t>(bytes));
-      if (tail) MaskOfTail(mask.reg, masks);
+      if (tail) {
+        std::vector<uint64_t> masks;
+        for (int n = 0; n <= lanes; ++n) {
+          const int stored = std::clamp(count * n - part * lanes, 0, lanes);
+          masks.push_back((uint64_t{1} << stored) - 1);
+        }
+        MaskOfTail(mask.reg, masks);
+      }
       body_.Vector(x86::Wide(x86::kStore, bytes == 8),
-                   Lanes{kVectorBytes, tail ? mask.reg : 0}, pair, 0, at);
+                   Lanes{kVectorBytes, tail ? mask.reg : 0}, made, 0, at);
       emit_.Free(mask);
     }
-    emit_.Free(pair);
+    emit_.Free(made);
     at.offset += kVectorBytes;
   }
 }

@@ -34,9 +34,9 @@ class LaneLoads {
   Address Load(const StridedIterator& iterator, int64_t vector, bool tail,
                int reg, Gpr group);
 
-  // Stores lanes of `bytes` alternately at an address.
-  void StorePair(int bytes, int first, int second, bool tail, bool stream,
-                 Address at);
+  // Stores lanes of `bytes` of registers alternately at an address.
+  void StoreAlternately(int bytes, const std::vector<int>& regs, bool tail,
+                        bool stream, Address at);
 
  private:
   struct Window;

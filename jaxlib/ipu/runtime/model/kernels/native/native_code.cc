@@ -178,7 +178,9 @@ class Compiler {
   std::vector<size_t> JumpsIfUnaligned() {
     std::vector<size_t> jumps;
     for (const NativeValue& v : values_) {
-      if (!Streams(v) || v.second) continue;
+      const bool later =
+          !v.alternates.empty() && &values_[v.alternates[0]] != &v;
+      if (!Streams(v) || later) continue;
       body_.Load(Gpr::kRcx, Gpr::kRsi, v.stored * 8);
       body_.And(Gpr::kRcx, kVectorBytes - 1);
       jumps.push_back(body_.Jump(0x85));
@@ -365,25 +367,26 @@ class Compiler {
     emit_.Indices(v.index, reg, Gpr::kRcx);
   }
 
-  // Once both values are known.
-  void StorePair(int value) {
-    const NativeValue& v = values_[value];
-    if (v.pair > value) return;
-    const NativeValue& first = v.second ? values_[v.pair] : v;
-    const int others[] = {Get(v.pair), Get(value)};
-    const int64_t bytes = 2 * v.width;
+  // Once all of these values are known.
+  void StoreAlternately(int value) {
+    const std::vector<int>& all = values_[value].alternates;
+    if (*std::max_element(all.begin(), all.end()) != value) return;
+    const NativeValue& first = values_[all[0]];
+    std::vector<int> regs;
+    for (const int other : all) regs.push_back(Get(other));
+    const auto bytes = static_cast<int64_t>(first.width * all.size());
     const Gpr group =
         Pointer({first.stored, nullptr}, bytes * vectors_ * emit_.lanes());
-    shuffled_.StorePair(
-        static_cast<int>(v.width), others[v.second ? 0 : 1],
-        others[v.second ? 1 : 0], tail_, streaming_ && Streams(first),
+    shuffled_.StoreAlternately(
+        static_cast<int>(first.width), regs, tail_,
+        streaming_ && Streams(first),
         {.base = group,
          .indexed = false,
          .offset = static_cast<int32_t>(bytes * vector_ * emit_.lanes())});
   }
 
   void StoreValue(const NativeValue& v, int value) {
-    if (v.pair >= 0) return StorePair(value);
+    if (!v.alternates.empty()) return StoreAlternately(value);
     const int reg = Get(value);
     const uint32_t item =
         v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
@@ -411,7 +414,9 @@ class Compiler {
       for (int operand : v.operands) {
         if (operand >= 0 && values_[operand].last_use == value) Drop(operand);
       }
-      if (v.pair >= 0 && values_[v.pair].last_use == value) Drop(v.pair);
+      for (int other : v.alternates) {
+        if (other != value && values_[other].last_use == value) Drop(other);
+      }
       if (v.last_use < 0) Drop(value);
     }
   }

@@ -30,7 +30,7 @@ constexpr double kNativeShare = 0.3;
 // Machine code shuffles lanes in spaces of more elements than this; smaller
 // ones are recorded in loops (AreFewElements), or are copied. A guess.
 constexpr int64_t kFewElements = 64;
-// Indices are computed in 32 bits.
+// A limit: indices are computed in 32 bits.
 constexpr int64_t kMostIndices = int64_t{1} << 31;
 // ... and so saves this much of what a copied element is charged. A guess.
 constexpr double kShuffledSaves = 0.4;
@@ -83,9 +83,9 @@ class Maker {
       plan_.outputs[j].width = ItemSize(stored_[j].dtype);
     }
     for (size_t j = 0; j < alternates_.size(); ++j) {
-      if (!alternates_[j]) continue;
+      if (alternates_[j] < 2) continue;
       plan_.outputs[j].alternates = true;
-      plan_.outputs[j].width *= 2;
+      plan_.outputs[j].width *= static_cast<uint32_t>(alternates_[j]);
     }
   }
 
@@ -257,7 +257,7 @@ class Maker {
       for (size_t j = 0; j < plan_.outputs.size(); ++j) {
         if (plan_.outputs[j].slot != v.stored) continue;
         if (v.stored_dtype != DType::kNone) stores_elements_[j] = true;
-        if (v.pair >= 0) alternates_[j] = true;
+        alternates_[j] = std::max(alternates_[j], v.alternates.size());
       }
     }
     for (size_t k : run) {
@@ -305,16 +305,18 @@ class Maker {
       value.moved = IsMoved(slot);
     }
     for (size_t j = 0; j < stored_.size(); ++j) {
-      if (stored_[j].pair) MakePair(run, j, values);
+      if (stored_[j].alternate > 1) MakeAlternate(run, j, values);
     }
     return values;
   }
 
-  // Stores output j and the next one together if the run computes both.
-  void MakePair(std::span<const size_t> run, size_t j,
-                NativeValues& values) const {
-    int pair[2];
-    for (size_t k = 0; k < 2; ++k) {
+  // Stores output j and the next ones together if the run computes all of them.
+  void MakeAlternate(std::span<const size_t> run, size_t j,
+                     NativeValues& values) const {
+    const size_t count = stored_[j].alternate;
+    if (!StoresAlternately(plan_.size, static_cast<int64_t>(count))) return;
+    std::vector<int> all;
+    for (size_t k = 0; k < count; ++k) {
       const Output& output = plan_.outputs[j + k];
       const auto found = values.in_slot().find(output.slot);
       if (output.way != Output::kDirect || found == values.in_slot().end() ||
@@ -322,14 +324,14 @@ class Maker {
           !IsLast(run.back(), output.slot)) {
         return;
       }
-      pair[k] = found->second;
+      all.push_back(found->second);
     }
-    for (size_t k = 0; k < 2; ++k) {
-      NativeValue& value = values[pair[k]];
-      value.pair = pair[1 - k];
-      value.second = k == 1;
+    const int last = *std::max_element(all.begin(), all.end());
+    for (const int number : all) {
+      NativeValue& value = values[number];
+      value.alternates = all;
       value.streams = stored_[j].streams;
-      value.last_use = std::max(value.last_use, pair[1 - k]);
+      if (number != last) value.last_use = std::max(value.last_use, last);
     }
   }
 
@@ -389,7 +391,7 @@ class Maker {
   std::vector<Step> steps_;
   std::vector<NativeRun> native_;
   std::vector<bool> stores_elements_;
-  std::vector<bool> alternates_;  // outputs that are stored in pairs
+  std::vector<size_t> alternates_;  // how many are stored with an output
   std::map<const Source*, program::RegisterType> indices_;
   std::vector<const Source*> shuffled_;  // operands whose lanes are shuffled
   double saved_ = 0;
@@ -399,8 +401,8 @@ class Maker {
 
 }  // namespace
 
-bool CanStorePairs(int64_t elements) {
-  return IPU_AVX512 && elements > kFewElements;
+bool StoresAlternately(int64_t elements, int64_t spacing) {
+  return IPU_AVX512 && elements > kFewElements && spacing >= 2 && spacing <= 4;
 }
 
 void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }

@@ -27,17 +27,18 @@ struct NumberedPlan {
 };
 
 // How an output is stored: the type of its elements if these are dense,
-// otherwise kNone, whether they bypass the caches (Operand::streams), and
-// whether they alternate with those of the next output, as the planes of
-// complex numbers do.
+// otherwise kNone, whether they bypass the caches (Operand::streams), and how
+// many outputs from this one on have elements that alternate, as the planes of
+// complex numbers do; 1 for the others of these.
 struct StoredOutput {
   DType dtype = DType::kNone;
   bool streams = false;
-  bool pair = false;
+  size_t alternate = 1;
 };
 
-// Whether machine code stores the outputs of such a space in pairs.
-bool CanStorePairs(int64_t elements);
+// Whether machine code stores the outputs of such a space alternately, if they
+// have elements this far apart.
+bool StoresAlternately(int64_t elements, int64_t spacing);
 
 // `stored[j]` is how output j may be stored. `whole` promises that an iteration
 // space that fits into one block is never divided into smaller ones. Leaves the

@@ -36,10 +36,9 @@ struct NativeValue {
   int stored = -1;                     // the slot that it is stored to
   DType stored_dtype = DType::kNone;   // ... as elements; kNone: as registers
   bool streams = false;  // stored past the caches, if the place is aligned
-  // The value that it is stored alternately with, which has the places between
-  // those of this one: this one's slot is the first of both.
-  int pair = -1;
-  bool second = false;  // whether this is the other one
+  // The values that it is stored alternately with, itself included: in the
+  // order of their places, of which the first one's slot has the first.
+  std::vector<int> alternates;
   bool moved = true;  // loaded and stored without arithmetic in between: keeps
                       // the bits of a NaN
 };

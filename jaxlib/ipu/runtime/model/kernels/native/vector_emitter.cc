@@ -90,13 +90,12 @@ void VectorEmitter::FreeTable(int reg) {
 }
 
 void VectorEmitter::Indices(RegisterType type, int d, Gpr first) {
-  constexpr int kShortest = 16;
   std::vector<uint8_t> numbers(kVectorBytes);
   for (uint32_t i = 0; i < kLanes<uint32_t>; ++i) {
     std::memcpy(&numbers[i * 4], &i, 4);
   }
   const int table = Table(numbers);
-  body_.Vector(x86::kLoadLow, Lanes{kShortest}, d, 0, static_cast<int>(first));
+  body_.Vector(x86::kLoadLow, Lanes{16}, d, 0, static_cast<int>(first));
   Op(x86::kBroadcastLow, 4, d, 0, d);
   Op(x86::kAdd, 4, d, d, table);
   FreeTable(table);

@@ -26,7 +26,9 @@ using program::RegisterType;
 // computed or not next to those of the next total. Measured (10^6 f32, AVX-512,
 // one core) of a fold that took rows one by one: products of rows of 2, 3, 4
 // and 8 took 281, 241, 260 and 412 us instead of 728, 414, 300 and 157, `any`
-// of 8 rows 60 instead of 119. Rows whose elements are shuffled: see AreShort.
+// of 8 rows 60 instead of 119. If machine code shuffles the elements, products
+// of 500,000 adjacent rows of 2 took 75 us instead of 176, sums of 262,144 rows
+// of 4 96 instead of 190.
 constexpr int64_t kMostElements = 8;
 constexpr int64_t kMostInRow = 4;
 // The fewest totals; a guess: a few vectors of them.

@@ -29,6 +29,10 @@ using program::RegisterCode;
 IPU_THRESHOLD(int64_t, kShortestRow, 384);
 IPU_THRESHOLD(int64_t, kShortestWideRow, 128);
 
+// Outputs that are stored together if they alternate; a guess: of more, each
+// vector takes as many shuffles.
+constexpr int64_t kMostAlternate = 4;
+
 constexpr size_t kForever = std::numeric_limits<size_t>::max();
 
 // Whether a result may be stored over an operand. Within one base, the offsets
@@ -105,6 +109,7 @@ class Planner {
   void ReleaseOperands(uint16_t value);
   Status EmitAll();
   void PlaceOutputs();
+  size_t NumAlternate(size_t j) const;
   std::vector<StoredOutput> StoredOutputs() const;
   void FinishOutputs();
 
@@ -206,19 +211,21 @@ bool Planner::MayOverwrite(size_t output, uint64_t operand) const {
 }
 
 // Lets a value be written directly to its output if no operand that is read
-// later may overlap it. Pairs are stored once both are known, or as others that
-// are not dense: after the block.
+// later may overlap it. Those that alternate are stored once all of them are
+// known, or as others that are not dense: after the block.
 void Planner::FindDirectOutputs() {
+  size_t end = 0;  // of the outputs that are stored together
+  uint16_t last = 0;
   for (size_t j = 0; j < program_.outputs.size(); ++j) {
     const uint16_t at = program_.outputs[j];
+    if (j >= end) {
+      end = j + stored_[j].alternate;
+      const auto first = program_.outputs.begin() + j;
+      last = *std::max_element(first, first + stored_[j].alternate);
+    }
     Value& value = values_[at];
     if (value.rate != Rate::kBlock || IsSource(at) || value.output >= 0) {
       continue;
-    }
-    size_t last = at;
-    if (stored_[j].pair) last = std::max<size_t>(at, program_.outputs[j + 1]);
-    if (j > 0 && stored_[j - 1].pair) {
-      last = std::max<size_t>(at, program_.outputs[j - 1]);
     }
     bool safe = true;
     for (size_t k = 0; k < values_.size(); ++k) {
@@ -235,6 +242,7 @@ void Planner::PlanOutputs() {
     const uint16_t at = program_.outputs[j];
     const Value& value = values_[at];
     Output output{};
+    output.alternate = stored_[j].alternate;
     output.type = output_types_[j];
     output.width = RegisterBytes(output.type);
     output.moved = moved_[at];
@@ -389,6 +397,26 @@ void Planner::PlaceOutputs() {
   }
 }
 
+// See Output::alternate.
+size_t Planner::NumAlternate(size_t j) const {
+  const std::vector<Operand>& results = *context_.results;
+  const StridedIterator first(context_.shape, results[j]);
+  const int64_t n = first.spacing();
+  if (FindStore(results[j].view.dtype) != nullptr || n > kMostAlternate ||
+      j + static_cast<size_t>(n) > results.size()) {
+    return 1;
+  }
+  for (int64_t k = 1; k < n; ++k) {
+    const StridedIterator next(context_.shape, results[j + k]);
+    if (next.spacing() != n || next.item_size() != first.item_size() ||
+        next.base() != first.base() ||
+        next.offset() != first.offset() + k * first.item_size()) {
+      return 1;
+    }
+  }
+  return static_cast<size_t>(n);
+}
+
 std::vector<StoredOutput> Planner::StoredOutputs() const {
   std::vector<StoredOutput> stored(program_.outputs.size());
   if (context_.results == nullptr) return stored;
@@ -397,14 +425,9 @@ std::vector<StoredOutput> Planner::StoredOutputs() const {
     const StridedIterator iterator(context_.shape, result);
     if (iterator.dense()) {
       stored[j] = {result.view.dtype, result.streams};
-    } else if (CanStorePairs(plan_.size) && j + 1 < stored.size()) {
-      const StridedIterator next(context_.shape, (*context_.results)[j + 1]);
-      stored[j].pair = iterator.spacing() == 2 && next.spacing() == 2 &&
-                       FindStore(result.view.dtype) == nullptr &&
-                       next.item_size() == iterator.item_size() &&
-                       next.base() == iterator.base() &&
-                       next.offset() == iterator.offset() + next.item_size();
-      stored[j].streams = stored[j].pair && result.streams;
+    } else if (iterator.spacing() >= 2) {
+      stored[j].alternate = NumAlternate(j);
+      stored[j].streams = stored[j].alternate > 1 && result.streams;
     }
   }
   return stored;

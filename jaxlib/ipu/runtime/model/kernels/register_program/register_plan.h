@@ -36,9 +36,12 @@ struct Output {
   uint16_t slot;          // of its values
   uint16_t home = 0;      // of the buffer used if the caller provides none
   bool elements = false;  // stored as elements of `width` bytes
-  // Stored in place alternately with another one, so `width` bytes apart.
-  bool alternates = false;
-  bool moved = true;  // see MovedValues
+  // How many outputs from this one on lie alternately in memory, as the planes
+  // of complex numbers do, and the coordinates of points; 1 for the others of
+  // these.
+  size_t alternate = 1;
+  bool alternates = false;  // machine code stores it so, `width` bytes apart
+  bool moved = true;        // see MovedValues
 };
 
 // An operand of a function; each call provides its address.
