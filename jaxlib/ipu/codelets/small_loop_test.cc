@@ -373,5 +373,53 @@ TEST_P(MapTest, CopiesInLoops) {
   }
 }
 
+// x <- x + y; then, element by element, x[i] <- x[i] * s or y[i] <- x[i] +
+// x[i]; z <- x, copied; y <- z - y; x[1:] <- y[1:], copied; x <- x + z.
+template <typename T>
+void CheckParts(const Factories& table, int64_t n) {
+  SCOPED_TRACE(testing::Message()
+               << n << " elements of " << sizeof(T) << " bytes");
+  const RegisterType type = TypeOf<T>::kRegister;
+  Body body(table);
+  const Operand x = body.Tensor(Values<T>(n, 0));
+  const Operand y = body.Tensor(Values<T>(n, 3));
+  const Operand z = body.Tensor(Values<T>(n, 5));
+  const Operand s = body.Tensor<T>({T(3)});
+  const auto add = [&](Opcode op, int64_t count, const Operand& a,
+                       const Operand& b, const Operand& to) {
+    Builder code;
+    code.map.outputs = {code.Add(op, type, {code.Load<T>(0), code.Load<T>(1)})};
+    body.Add({code.map}, count, {a, b}, {to});
+  };
+  const auto element = [](Operand of, int64_t i) {
+    of.view.offset += i * of.view.item_size;
+    of.view.shape = {1};
+    return of;
+  };
+  add(Opcode::kAdd, n, x, y, x);
+  for (int64_t i = 0; i < n; ++i) {
+    const Operand one = element(x, i);
+    if (i % 3 == 2) {
+      add(Opcode::kAdd, 1, one, one, element(y, i));
+    } else {
+      add(Opcode::kMul, 1, one, s, one);
+    }
+  }
+  body.AddCopy(x, z, 0);
+  add(Opcode::kSub, n, z, y, y);
+  if (n > 1) body.AddCopy(y, x, 1);
+  add(Opcode::kAdd, n, x, z, x);
+  body.Check();
+}
+
+TEST_P(MapTest, PartsOfVectorsInLoops) {
+  for (int64_t n = 1; n <= 33; ++n) {
+    CheckParts<float>(table(), n);
+    CheckParts<double>(table(), n);
+    CheckParts<int32_t>(table(), n);
+    CheckParts<int8_t>(table(), n);
+  }
+}
+
 }  // namespace
 }  // namespace ipu::model

@@ -225,6 +225,10 @@ void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {
   const auto shift = [&](int which, int to, int from) {
     body_.Vector(x86::kShift64, Of(4), which, to, from, 32);
   };
+  if (lanes_ == 1) {  // the first lane, which is even
+    Op(multiply, 4, d, a, b);
+    return shift(x86::kLogicalRight, d, d);
+  }
   const int odd = NewRegister();
   shift(x86::kLogicalRight, odd, a);
   Op(multiply, 4, odd, odd, b);

@@ -38,12 +38,8 @@ constexpr int kEqual = 0x84, kNotEqual = 0x85;
 // Registers that have to be free before a step: for its operands, its result
 // and its own use. Guesses: compiled again with more if they do not suffice.
 constexpr int kFewFree = 5, kManyFree = 8;
-// Values of all iterations that have a register: guesses.
-#if IPU_AVX512
-constexpr size_t kMostPinned = 12;
-#else
-constexpr size_t kMostPinned = 7;
-#endif
+// Values of all iterations that have a register; a guess.
+constexpr size_t kMostPinned = IPU_AVX512 ? 12 : 7;
 
 // Whether an instruction is a single one of the machine, on floats.
 bool IsSimple(const TapeStep& s) {

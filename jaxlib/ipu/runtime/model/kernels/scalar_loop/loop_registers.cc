@@ -205,10 +205,22 @@ void LoopRegisters::Drop(size_t slot) {
 void LoopRegisters::DropIfDead(uint16_t slot, size_t k) {
   if (held_[slot].empty() || IsPinned(held_[slot].reg)) return;
   if (NextRead(slot, k + 1) < steps_.size() || PinOf(slot) != nullptr ||
-      slot == predicate_) {
+      slot == predicate_ || IsPartRead(slot, k)) {
     return;
   }
   Drop(slot);
+}
+
+// Whether a later step reads a part of a slot, or what it is a part of, and
+// there are registers to keep it.
+bool LoopRegisters::IsPartRead(uint16_t slot, size_t k) const {
+  constexpr int kFewFree = 8;  // a guess: more than any step needs
+  const Held& held = held_[slot];
+  const std::vector<uint16_t>& others = places_.overlaps[slot];
+  return held.reg >= 0 && !held.is_bool && emit_->left() > kFewFree &&
+         std::any_of(others.begin(), others.end(), [&](uint16_t other) {
+           return NextRead(other, k + 1) < steps_.size();
+         });
 }
 
 void LoopRegisters::Save(size_t slot) {
@@ -263,10 +275,7 @@ int LoopRegisters::Get(const TapeStep& s, size_t j) {
     held.reg = pin != nullptr ? pin->reg : emit_->NewRegister();
     held.lanes = pin != nullptr ? pin->lanes : LoadedLanes(s, j);
     held.width = s.OperandWidth(j);
-    emit_->SetLanes(held.lanes);
-    if (!Extract(slot, held)) {
-      access_->LoadWhole(held.width, held.reg, At(slot));
-    }
+    Load(slot, held);
   }
   emit_->SetLanes(s.lanes);
   return Register(slot);
@@ -279,8 +288,7 @@ int LoopRegisters::Take(const TapeStep& s, size_t k) {
                        PinOf(slot) == nullptr && slot != predicate_;
   if (held_[slot].empty() && PinOf(slot) == nullptr) {
     const int reg = emit_->NewRegister();
-    emit_->SetLanes(s.lanes);
-    access_->LoadWhole(s.OperandWidth(0), reg, At(slot));
+    Load(slot, {.reg = reg, .lanes = s.lanes, .width = s.OperandWidth(0)});
     return reg;
   }
   const int reg = Get(s, 0);
@@ -294,17 +302,52 @@ int LoopRegisters::Take(const TapeStep& s, size_t k) {
   return copy;
 }
 
-// Takes a single word from the first 16 bytes of a vector that a register
-// holds, which is sooner done than to load what a step has just stored.
+// The register that holds the word at a distance from the begin of a slot, as
+// the first one; -1 if there is none.
+int LoopRegisters::Word(uint16_t slot, int distance) const {
+  const TapePlaces::Place& place = places_.place[slot];
+  for (const uint16_t other : places_.overlaps[slot]) {
+    const Held& held = held_[other];
+    const bool is_word = held.reg >= 0 && held.lanes == 1 && held.width == 4 &&
+                         !held.is_bool && !held.all_bits;
+    if (is_word && places_.place[other].base == place.base &&
+        places_.place[other].offset == place.offset + distance) {
+      return held.reg;
+    }
+  }
+  return -1;
+}
+
+// Takes 8 or 16 bytes from the registers of their words: what was stored in
+// parts can be loaded only once it is in the cache.
+bool LoopRegisters::Pack(uint16_t slot, const Held& to) {
+  const int bytes = static_cast<int>(to.lanes * to.width);
+  if (bytes != 8 && bytes != 16) return false;
+  std::vector<int> words;
+  for (int at = 0; at < bytes; at += 4) {
+    words.push_back(Word(slot, at));
+    if (words.back() < 0) return false;
+  }
+  for (int k = 1; k < bytes / 4; ++k) {
+    const int before = k == 1 ? words[0] : to.reg;
+    emit_->body().Vector(x86::kInsertF, kShortest, to.reg, before, words[k],
+                         k << 4);
+  }
+  return true;
+}
+
+// Takes a word from the first 16 bytes of a vector, which is sooner done than
+// to load what a step has just stored.
 bool LoopRegisters::Extract(uint16_t slot, const Held& to) {
   if (to.lanes != 1 || to.width != 4) return false;
   for (const uint16_t other : places_.overlaps[slot]) {
     const Held& held = held_[other];
     const int distance =
         places_.place[slot].offset - places_.place[other].offset;
-    if (held.reg < 0 || held.is_bool || held.all_bits || held.width != 4 ||
+    const int bytes = static_cast<int>(held.lanes * held.width);
+    if (held.reg < 0 || held.is_bool || held.all_bits ||
         places_.place[slot].base != places_.place[other].base || distance < 0 ||
-        distance % 4 != 0 || distance >= std::min(16, held.lanes * 4)) {
+        distance % 4 != 0 || distance >= std::min(16, bytes)) {
       continue;
     }
     emit_->body().Vector(x86::kPermute, kShortest, to.reg, 0, held.reg,
@@ -312,6 +355,14 @@ bool LoopRegisters::Extract(uint16_t slot, const Held& to) {
     return true;
   }
   return false;
+}
+
+// Loads the value of a slot whose register is empty.
+void LoopRegisters::Load(uint16_t slot, const Held& to) {
+  const bool is_near = places_.place[slot].base >= 0;
+  if (is_near && (Extract(slot, to) || Pack(slot, to))) return;
+  emit_->SetLanes(to.lanes);
+  access_->LoadWhole(to.width, to.reg, At(slot));
 }
 
 bool LoopRegisters::IsCondition(size_t k) const {

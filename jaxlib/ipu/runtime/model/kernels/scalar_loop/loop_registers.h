@@ -3,10 +3,12 @@
 // A register holds what a slot contains, from when it is read or computed until
 // it has no reader left or another value needs the register. Tensors are
 // written at once, so that memory is always what the steps would have made it;
-// cells only if a register has to be given up. Calls keep no register: what is
-// read after one is loaded again. What an iteration takes from the last one is
-// pinned: it has a register of its own, which holds it when an iteration
-// begins. So does what no iteration changes, unless there are calls.
+// cells only if a register has to be given up. What is stored as a vector and
+// read in words, or stored in words and read as a vector, is also taken from
+// registers. Calls keep no register: what is read after one is loaded again.
+// What an iteration takes from the last one is pinned: it has a register of its
+// own, which holds it when an iteration begins. So does what no iteration
+// changes, unless there are calls.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_LOOP_REGISTERS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_LOOP_REGISTERS_H_
@@ -120,7 +122,11 @@ class LoopRegisters {
     if (place.base != TapePlaces::kElsewhere) return place.base;
     return TapePlaces::kElsewhere - int64_t{slot};
   }
+  int Word(uint16_t slot, int distance) const;
+  bool Pack(uint16_t slot, const Held& to);
   bool Extract(uint16_t slot, const Held& to);
+  void Load(uint16_t slot, const Held& to);
+  bool IsPartRead(uint16_t slot, size_t k) const;
   size_t NextRead(size_t slot, size_t k) const;
   uint8_t LoadedLanes(const TapeStep& s, size_t j) const;
   int Register(size_t slot);
