@@ -197,9 +197,11 @@ void LaneLoads::LoadWindow(const Window& window,
 void LaneLoads::StoreAlternately(int bytes, const std::vector<int>& regs,
                                  bool tail, bool stream, Address at) {
   const int lanes = emit_.lanes(), count = static_cast<int>(regs.size());
+  // Less than a vector where other values are wider.
+  const int whole = lanes * bytes;
   for (int part = 0; part < count; ++part) {
     const int made = emit_.NewRegister();
-    body_.Vector(x86::kMove, Lanes{kVectorBytes}, made, 0, regs[0]);
+    body_.Vector(x86::kMove, Lanes{whole}, made, 0, regs[0]);
     for (int k = 1; k < count; ++k) {
       // The lanes of the registers before are in their places from k = 2 on.
       std::vector<uint8_t> table(kVectorBytes);
@@ -210,11 +212,11 @@ void LaneLoads::StoreAlternately(int bytes, const std::vector<int>& regs,
         std::memcpy(&table[i * bytes], &lane, bytes);
       }
       const int order = emit_.Table(table);
-      body_.Vector(ShuffleOf(bytes), Lanes{kVectorBytes}, made, order, regs[k]);
+      body_.Vector(ShuffleOf(bytes), Lanes{whole}, made, order, regs[k]);
       emit_.FreeTable(order);
     }
     if (stream) {
-      body_.Vector(x86::kStream, Lanes{kVectorBytes}, made, 0, at);
+      body_.Vector(x86::kStream, Lanes{whole}, made, 0, at);
     } else {
       const Mask mask = emit_.NewMask(static_cast<uint32_t>(bytes));
       if (tail) {
@@ -226,11 +228,11 @@ void LaneLoads::StoreAlternately(int bytes, const std::vector<int>& regs,
         MaskOfTail(mask.reg, masks);
       }
       body_.Vector(x86::Wide(x86::kStore, bytes == 8),
-                   Lanes{kVectorBytes, tail ? mask.reg : 0}, made, 0, at);
+                   Lanes{whole, tail ? mask.reg : 0}, made, 0, at);
       emit_.Free(mask);
     }
     emit_.Free(made);
-    at.offset += kVectorBytes;
+    at.offset += whole;
   }
 }
 
