@@ -347,7 +347,7 @@ def connect(library: ctypes.CDLL) -> None:
   def call(
     process: int,
     number: int,
-    sizes: int | None,
+    sizes: int,
     operands: int | None,
     results: int | None,
     sink: int,
@@ -355,8 +355,7 @@ def connect(library: ctypes.CDLL) -> None:
     keep_thread_state()
     try:
       function = find(process, number)
-      if sizes is not None:  # the first call from this place in a program
-        function.check(sizes)
+      function.check(sizes)
       function.run_at(operands, results)
       return 1
     except BaseException:  # reported here or never

@@ -1,6 +1,5 @@
 #include "jaxlib/ipu/runtime/host/python_function.h"
 
-#include <atomic>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -39,14 +38,10 @@ class PythonFunction : public Function {
                     "loaded through jaxlib.ipu.plugin");
     }
     std::string message;
-    const int answer =
-        caller(process_, number_, agreed_ ? nullptr : sizes_.data(),
-               operands.data(), results.data(), &message);
+    const int answer = caller(process_, number_, sizes_.data(), operands.data(),
+                              results.data(), &message);
     Callers().Leave();
-    if (answer == 1) {
-      agreed_ = true;
-      return Status();
-    }
+    if (answer == 1) return Status();
     return Internal("error in a Python callback: " + message);
   }
 
@@ -57,7 +52,6 @@ class PythonFunction : public Function {
   const uint64_t number_;
   const bool caller_waits_;
   std::vector<size_t> sizes_;
-  std::atomic<bool> agreed_{false};  // the function has such arrays
 };
 
 std::optional<uint64_t> Number(const CallSite& site, std::string_view name) {

@@ -16,8 +16,7 @@
 extern "C" {
 
 // Calls function `number` of process `process` (jaxlib/ipu/host_functions.py).
-// `sizes` has the numbers of operands and results, then the bytes of each; null
-// once a call from this place has succeeded.
+// `sizes` has the numbers of operands and results, then the bytes of each.
 // Must be thread-safe. Returns 1 when the results are written; any other value
 // is a failure, which ipu_host_call_failed may have explained.
 typedef int (*ipu_host_caller)(uint64_t process, uint64_t number,
