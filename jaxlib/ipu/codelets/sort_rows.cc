@@ -86,9 +86,9 @@ void SortKernel::Start(const Memory& memory, int64_t r,
 void SortKernel::Run(const Memory& memory, ThreadPool& threads) const {
   const auto sort = [&](int64_t begin, int64_t end, int parts) {
     SortedRow all[kTogether];
-    for (SortedRow& row : all) {
-      row.from.resize(from_.size());
-      row.to.resize(to_.size());
+    for (int64_t k = 0; k < std::min(kTogether, end - begin); ++k) {
+      all[k].from.resize(from_.size());
+      all[k].to.resize(to_.size());
     }
     for (; begin < end; begin += kTogether) {
       const int64_t n = std::min(kTogether, end - begin);
