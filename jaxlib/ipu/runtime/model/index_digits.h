@@ -22,17 +22,30 @@ enum Step : uint8_t {
   kFirst,  // its result
   kFirstPlane,
   kCoefficient,  // k of the first transform
-  kRead,         // the map's operands: the first product's result,
-  kSwapped,      // the same with planes exchanged,
-  kCosine,       // and what each is multiplied by
-  kSine,
-  kRotated,  // the map's result
-  kSecond,   // the second product's data
+  kSecond,       // the second product's data
   kSecondPlane,
-  kTerm,    // j of the second transform
-  kResult,  // the second product's result
+  kTerm,     // j of the second transform
+  kResult,   // the second product's result
+  kRead,     // the first map's operands: the first product's result,
+  kSwapped,  // the same with planes exchanged,
+  kCosine,   // and what each is multiplied by
+  kSine,
+  kRotated,   // the first map's result
+  kNextRead,  // the same of the next map
+  kNextSwapped,
+  kNextCosine,
+  kNextSine,
+  kNextRotated,
   kNumSteps,
 };
+
+// Large rotations are done by two maps.
+inline constexpr size_t kMostMaps = 2;
+
+// The step of the map with this number that corresponds to `step` of the first.
+inline Step OfMap(Step step, size_t map) {
+  return static_cast<Step>(step + map * (kNextRead - kRead));
+}
 
 // A dimension, or a part of one: the digit's index is in [0, extent).
 struct Digit {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numbers>
 #include <utility>
 #include <variant>
@@ -15,12 +17,9 @@
 namespace ipu::model {
 namespace {
 
-// Longer ones stay in steps, and so do those of fewer rows, which leave lanes
-// empty. Measured (f32, AVX-512, one core): 64 rows of 1024 took 97 us joined,
-// 127 in steps, and 64 of 1000 took 81 and 147, but one row of 1024 took 16 us
-// and 5; 512 rows of 512, twice, with what is between took 1.7 ms either way.
-constexpr int64_t kLongest = 1024;
-constexpr int64_t kFewestRows = 8;
+// A limit of the time that it takes to compare constants, for which all are
+// read; kernels have their own (gemm/fourier_long.h).
+constexpr int64_t kLongest = int64_t{1} << 20;
 
 // A product with a Fourier matrix, as digits of its rows, of its terms and of
 // its coefficients.
@@ -95,52 +94,168 @@ double ElementAt(const View& view, const char* constants, int64_t at) {
   return value;
 }
 
-// Whether the map's constants are those of a rotation of the numbers with
+// One map's part in a chain.
+struct Rotated {
+  const ComputeSet& map;
+  const Chain::Link& link;
+
+  const Operand& read() const { return map.operands[link.rotation.x]; }
+  const Operand& swapped() const { return map.operands[link.rotation.swapped]; }
+  const Operand& cosine() const { return map.operands[link.rotation.cosine]; }
+  const Operand& sine() const { return map.operands[link.rotation.sine]; }
+  const Operand& result() const { return map.results[link.output]; }
+};
+
+using Steps = std::array<int64_t, kNumSteps>;
+
+// The complex number by which maps multiply, or NaN if the planes' factors are
+// not those of one. `at` is the place of the real parts, `plane` the way to the
+// imaginary ones.
+std::complex<double> FactorAt(const std::vector<Rotated>& maps, const Steps& at,
+                              const Steps& plane, double tolerance,
+                              const char* constants) {
+  std::complex<double> factor = 1;
+  for (size_t m = 0; m < maps.size(); ++m) {
+    double cosine[2], sine[2];
+    for (int64_t p = 0; p < 2; ++p) {
+      const auto place = [&](Step step) {
+        return at[OfMap(step, m)] + p * plane[OfMap(step, m)];
+      };
+      cosine[p] = ElementAt(maps[m].cosine().view, constants, place(kCosine));
+      sine[p] = ElementAt(maps[m].sine().view, constants, place(kSine));
+    }
+    // The comparisons are false for NaN.
+    if (!(std::abs(cosine[0] - cosine[1]) <= tolerance &&
+          std::abs(sine[0] + sine[1]) <= tolerance)) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
+    factor *= std::complex<double>(cosine[1], sine[1]);
+  }
+  return factor;
+}
+
+// Whether the maps' constants are those of a rotation of the numbers with
 // digits `digits` by exp(sign 2 pi i j k / n), where j is the second
 // transform's term and k the first one's coefficient.
-bool Rotates(const Digits& digits, int64_t n, int sign, const View& cosine,
-             const View& sine, const char* constants) {
-  // All indices of the digits that count.
-  std::vector<std::array<int64_t, kNumSteps>> at(1);
+bool Rotates(const Digits& digits, int64_t n, int sign,
+             const std::vector<Rotated>& maps, const char* constants) {
+  Digits counting;
+  Steps plane{};
   for (const Digit& d : digits) {
-    const size_t size = at.size();
-    const bool counts = d.step[kTerm] != 0 || d.step[kCoefficient] != 0 ||
-                        d.step[kFirstPlane] != 0;
-    if (!counts) {
-      if (d.step[kCosine] != 0 || d.step[kSine] != 0) return false;
-      continue;
-    }
-    for (int64_t i = 1; i < d.extent; ++i) {
-      for (size_t k = 0; k < size; ++k) {
-        std::array<int64_t, kNumSteps> next = at[k];
-        for (int s = 0; s < kNumSteps; ++s) next[s] += i * d.step[s];
-        at.push_back(next);
+    if (d.step[kFirstPlane] != 0) {
+      plane = d.step;
+    } else if (d.step[kTerm] != 0 || d.step[kCoefficient] != 0) {
+      counting.push_back(d);
+    } else {
+      for (size_t m = 0; m < maps.size(); ++m) {
+        if (d.step[OfMap(kCosine, m)] != 0 || d.step[OfMap(kSine, m)] != 0) {
+          return false;
+        }
       }
     }
   }
-  const double tolerance = cosine.dtype == DType::kF64 ? 1e-13 : 1e-6;
-  return std::all_of(at.begin(), at.end(), [&](const auto& i) {
-    const double angle = 2 * std::numbers::pi *
-                         static_cast<double>(i[kTerm] * i[kCoefficient] % n) /
-                         static_cast<double>(n);
-    const double imaginary =
-        (i[kFirstPlane] == 0 ? -sign : sign) * std::sin(angle);
-    // The comparisons are false for NaN.
-    return std::abs(ElementAt(cosine, constants, i[kCosine]) -
-                    std::cos(angle)) <= tolerance &&
-           std::abs(ElementAt(sine, constants, i[kSine]) - imaginary) <=
-               tolerance;
-  });
+  const double tolerance =
+      maps[0].cosine().view.dtype == DType::kF64 ? 1e-13 : 1e-6;
+  const double turn = sign * 2 * std::numbers::pi / static_cast<double>(n);
+  // All indices of the digits from number `digit` on.
+  const auto all = [&](const auto& self, size_t digit, Steps at) -> bool {
+    if (digit == counting.size()) {
+      const double angle =
+          turn * static_cast<double>(at[kTerm] * at[kCoefficient] % n);
+      const std::complex<double> error =
+          FactorAt(maps, at, plane, tolerance, constants) -
+          std::polar(1.0, angle);
+      return std::abs(error.real()) <= tolerance &&
+             std::abs(error.imag()) <= tolerance;
+    }
+    const Digit& d = counting[digit];
+    for (int64_t i = 0; i < d.extent; ++i) {
+      if (!self(self, digit + 1, at)) return false;
+      for (int s = 0; s < kNumSteps; ++s) at[s] += d.step[s];
+    }
+    return true;
+  };
+  return all(all, 0, Steps{});
+}
+
+// The digits of the numbers that pass from the first product through the maps
+// to the second.
+std::optional<Digits> Passed(const FourierSteps& first,
+                             const std::vector<Rotated>& maps,
+                             const FourierSteps& second) {
+  Digits digits = first.rows;
+  digits.insert(digits.end(), first.coefficients.begin(),
+                first.coefficients.end());
+  Step written = kFirst;
+  for (size_t m = 0; m < maps.size(); ++m) {
+    Digits dims;
+    for (size_t d = 0; d < maps[m].map.shape.size(); ++d) {
+      if (maps[m].map.shape[d] == 1) continue;
+      Digit digit{maps[m].map.shape[d], {}};
+      digit.step[OfMap(kRead, m)] = maps[m].read().Stride(d);
+      digit.step[OfMap(kSwapped, m)] = maps[m].swapped().Stride(d);
+      digit.step[OfMap(kCosine, m)] = maps[m].cosine().Stride(d);
+      digit.step[OfMap(kSine, m)] = maps[m].sine().Stride(d);
+      digit.step[OfMap(kRotated, m)] = maps[m].result().Stride(d);
+      dims.push_back(digit);
+    }
+    auto common =
+        Common(std::move(digits), written, std::move(dims), OfMap(kRead, m));
+    if (!common) return std::nullopt;
+    digits = std::move(*common);
+    written = OfMap(kRotated, m);
+  }
+  Digits taken = second.rows;
+  taken.insert(taken.end(), second.terms.begin(), second.terms.end());
+  return Common(std::move(digits), written, std::move(taken), kSecond);
+}
+
+// Whether maps exchange the planes of their operands, along this digit, and
+// nothing else.
+bool ExchangesPlanes(const Digit& digit, bool plane,
+                     const std::vector<Rotated>& maps) {
+  for (size_t m = 0; m < maps.size(); ++m) {
+    const int64_t step = digit.step[OfMap(kRead, m)];
+    if (digit.step[OfMap(kSwapped, m)] != (plane ? -step : step)) return false;
+    const View &read = maps[m].read().view, &other = maps[m].swapped().view;
+    if (plane && other.offset != read.offset + step * read.item_size) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Whether all is of one type that can be transformed, each step reads where the
+// one before has written, and what maps multiply by is constant.
+bool Connected(const ComputeSet& first, const std::vector<Rotated>& maps,
+               const ComputeSet& second) {
+  const View* written = &first.results[0].view;
+  const DType type = written->dtype;
+  if (type != DType::kF32 && type != DType::kF64) return false;
+  for (const Rotated& m : maps) {
+    for (const Operand* o :
+         {&m.read(), &m.swapped(), &m.cosine(), &m.sine(), &m.result()}) {
+      if (o->view.dtype != type) return false;
+    }
+    if (m.cosine().view.base != kConstantsBase ||
+        m.sine().view.base != kConstantsBase ||
+        m.read().view.offset != written->offset) {
+      return false;
+    }
+    written = &m.result().view;
+  }
+  return second.operands[0].view.dtype == type &&
+         second.results[0].view.dtype == type &&
+         second.operands[0].view.offset == written->offset;
 }
 
 }  // namespace
 
-std::optional<ComputeSet> JoinProducts(const ComputeSet& first,
-                                       const ComputeSet& map,
-                                       const ComputeSet& second,
+std::optional<ComputeSet> JoinProducts(const std::vector<ComputeSet*>& steps,
                                        const Chain& chain,
                                        const char* constants,
                                        std::deque<program::Execute>& made) {
+  const ComputeSet &first = *steps[chain.first], &second = *steps[chain.second];
   const auto a = ReadProduct(
       first, {kX, kFirst, std::nullopt, Numbering{kFirstPlane, kCoefficient}});
   const auto b = ReadProduct(
@@ -152,56 +267,22 @@ std::optional<ComputeSet> JoinProducts(const ComputeSet& first,
       g.terms != g.length || f.sign != g.sign || n > kLongest) {
     return std::nullopt;
   }
-  const auto& [x, swapped, cosine, sine] = chain.rotation;
-  const Operand& read = map.operands[x];
-  const Operand& other = map.operands[swapped];
-  const Operand& rotated = map.results[chain.output];
-  const auto type = read.view.dtype;
-  for (const View* v :
-       {&first.results[0].view, &other.view, &map.operands[cosine].view,
-        &map.operands[sine].view, &rotated.view, &second.operands[0].view,
-        &second.results[0].view}) {
-    if (v->dtype != type) return std::nullopt;
+  std::vector<Rotated> maps;
+  for (const Chain::Link& link : chain.links) {
+    maps.push_back({*steps[link.map], link});
   }
-  if ((type != DType::kF32 && type != DType::kF64) ||
-      map.operands[cosine].view.base != kConstantsBase ||
-      map.operands[sine].view.base != kConstantsBase ||
-      first.results[0].view.offset != read.view.offset ||
-      rotated.view.offset != second.operands[0].view.offset) {
-    return std::nullopt;
-  }
-  Digits dims;
-  for (size_t d = 0; d < map.shape.size(); ++d) {
-    if (map.shape[d] == 1) continue;
-    Digit digit{map.shape[d], {}};
-    digit.step[kRead] = read.Stride(d);
-    digit.step[kSwapped] = other.Stride(d);
-    digit.step[kCosine] = map.operands[cosine].Stride(d);
-    digit.step[kSine] = map.operands[sine].Stride(d);
-    digit.step[kRotated] = rotated.Stride(d);
-    dims.push_back(digit);
-  }
-  Digits written = a->rows;
-  written.insert(written.end(), a->coefficients.begin(), a->coefficients.end());
-  const auto passed = Common(std::move(written), kFirst, dims, kRead);
-  if (!passed) return std::nullopt;
-  Digits taken = b->rows;
-  taken.insert(taken.end(), b->terms.begin(), b->terms.end());
-  const auto all = Common(*passed, kRotated, std::move(taken), kSecond);
+  if (!Connected(first, maps, second)) return std::nullopt;
+  const auto all = Passed(*a, maps, *b);
   if (!all) return std::nullopt;
 
   Digits rows, coefficients, terms;
-  int64_t planes = 0, num_rows = 1;
+  int64_t planes = 0;
   for (const Digit& d : *all) {
     const bool plane = d.step[kFirstPlane] != 0 || d.step[kSecondPlane] != 0;
-    if (d.step[kSwapped] != (plane ? -1 : 1) * d.step[kRead]) {
-      return std::nullopt;
-    }
+    if (!ExchangesPlanes(d, plane, maps)) return std::nullopt;
     if (plane) {
       if (d.step[kFirstPlane] != 1 || d.step[kSecondPlane] != 1 ||
-          d.extent != 2 ||
-          other.view.offset !=
-              read.view.offset + d.step[kRead] * read.view.item_size) {
+          d.extent != 2) {
         return std::nullopt;
       }
       ++planes;
@@ -212,12 +293,9 @@ std::optional<ComputeSet> JoinProducts(const ComputeSet& first,
       terms.push_back(d);
     } else {
       rows.push_back(d);
-      num_rows *= d.extent;
     }
   }
-  if (planes != 1 || num_rows < kFewestRows ||
-      !Rotates(*all, n, f.sign, map.operands[cosine].view,
-               map.operands[sine].view, constants)) {
+  if (planes != 1 || !Rotates(*all, n, f.sign, maps, constants)) {
     return std::nullopt;
   }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernel.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
@@ -19,19 +20,22 @@ struct Rotation {
   size_t x, swapped, cosine, sine;
 };
 
-// Two products, and the output of a map by which they are joined.
+// Two products, and the outputs of one or two maps by which they are joined.
 struct Chain {
+  struct Link {
+    size_t map;  // a step
+    Rotation rotation;
+    size_t output;
+  };
+
   size_t first, second;  // steps
-  Rotation rotation;
-  size_t output;
+  std::vector<Link> links;
 };
 
-// The joined product, or nothing if the steps are no longer transform, or one
-// of which there are no fast ones. It has no matrix: its right operand is a
-// single element. Its step is added to `made`.
-std::optional<ComputeSet> JoinProducts(const ComputeSet& first,
-                                       const ComputeSet& map,
-                                       const ComputeSet& second,
+// The joined product, or nothing if the steps are no longer transform. It has
+// no matrix: its right operand is a single element. Its step is added to
+// `made`.
+std::optional<ComputeSet> JoinProducts(const std::vector<ComputeSet*>& steps,
                                        const Chain& chain,
                                        const char* constants,
                                        std::deque<program::Execute>& made);

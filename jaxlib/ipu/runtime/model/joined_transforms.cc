@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -56,7 +58,11 @@ class Joiner {
          std::vector<ArenaRoot>& roots, std::deque<program::Execute>& made)
       : site_(site), roots_(roots), made_(made) {
     for (ComputeSet& s : steps) steps_.push_back(&s);
-    for (size_t i = 0; i < steps_.size(); ++i) TryMap(i);
+    // A joined transform may be a part of a longer one.
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t i = 0; i < steps_.size(); ++i) again |= TryMap(i);
+    }
   }
 
   std::vector<ComputeSet> Steps() const {
@@ -79,31 +85,58 @@ class Joiner {
     return i < accesses.size() ? int64_t{accesses[i].tensor} : program::kNone;
   }
 
-  // Joins the products before and after a map, if that leaves it nothing to do.
-  void TryMap(size_t i) {
+  // The sums that a map computes; none if it computes anything else.
+  using Sums = std::vector<std::array<std::array<uint64_t, 2>, 2>>;
+  Sums SumsOf(size_t i) const {
+    if (steps_[i] == nullptr) return {};
     const ComputeSet& map = *steps_[i];
     const auto* fields = std::get_if<program::Map>(&map.step.fields.value);
     if (fields == nullptr || map.results.size() != fields->outputs.size() ||
         std::count(map.shape.begin(), map.shape.end(), 0) > 0) {
-      return;
+      return {};
     }
-    const auto sums =
-        SumsOfProducts(*fields, map.operands.size(), map.shape.size());
-    if (sums.empty()) return;
+    return SumsOfProducts(*fields, map.operands.size(), map.shape.size());
+  }
+
+  // Both ways to see a sum as a rotation.
+  std::array<Rotation, 2> RotationsOf(
+      size_t map, std::array<std::array<uint64_t, 2>, 2> sum) const {
+    for (auto& product : sum) {
+      if (steps_[map]->operands[product[0]].view.base == kConstantsBase) {
+        std::swap(product[0], product[1]);
+      }
+    }
+    const auto& [a, b] = sum;
+    return {Rotation{a[0], b[0], a[1], b[1]}, Rotation{b[0], a[0], b[1], a[1]}};
+  }
+
+  // Joins the products before and after a map, or two, if that leaves them
+  // nothing to do. Returns whether it does.
+  bool TryMap(size_t i) {
+    const Sums sums = SumsOf(i);
+    if (sums.empty()) return false;
     std::vector<std::pair<Chain, ComputeSet>> joined;
+    std::set<size_t> removed = {i};
+    size_t links = 0, outputs = sums.size();
     for (size_t output = 0; output < sums.size(); ++output) {
       auto found = Find(i, output, sums[output]);
-      if (!found ||
-          !site_.factories.kernel(found->second, found->second.step.fields)
-               .ok()) {
-        return;
+      if (!found) return false;
+      for (const Chain::Link& link : found->first.links) {
+        if (removed.insert(link.map).second) {
+          outputs += steps_[link.map]->results.size();
+        }
+        ++links;
       }
       joined.push_back(std::move(*found));
     }
-    std::vector<size_t> removed = {i};
-    for (const auto& [chain, set] : joined) removed.push_back(chain.first);
+    // All outputs of all maps have to be links, and no more than once.
+    if (links != outputs) return false;
     for (const auto& [chain, set] : joined) {
-      if (!KeepData(chain, removed)) return;
+      if (!site_.factories.kernel(set, set.step.fields).ok()) return false;
+      removed.insert(chain.first);
+    }
+    for (const auto& [chain, set] : joined) {
+      if (!KeepData(chain, removed)) return false;
     }
     for (const auto& [chain, set] : joined) {
       // The data's root may have moved.
@@ -115,69 +148,102 @@ class Joiner {
       steps_[chain.second] = &made;
     }
     for (const size_t r : removed) steps_[r] = nullptr;
+    return true;
   }
 
   std::optional<std::pair<Chain, ComputeSet>> Find(
-      size_t i, size_t output,
-      const std::array<std::array<uint64_t, 2>, 2>& sum) {
-    const ComputeSet& map = *steps_[i];
-    const auto is_constant = [&](uint64_t operand) {
-      return map.operands[operand].view.base == kConstantsBase;
-    };
-    std::array<std::array<uint64_t, 2>, 2> ordered = sum;
-    for (auto& product : ordered) {
-      if (is_constant(product[0])) std::swap(product[0], product[1]);
-    }
-    for (int order = 0; order < 2; ++order) {
-      std::swap(ordered[0], ordered[1]);
-      Chain chain{0,
-                  0,
-                  {ordered[0][0], ordered[1][0], ordered[0][1], ordered[1][1]},
-                  output};
-      if (!FindProducts(i, chain)) continue;
-      auto set = JoinProducts(*steps_[chain.first], map, *steps_[chain.second],
-                              chain, site_.constants, made_);
-      if (set) return std::pair(chain, std::move(*set));
+      size_t i, size_t output, const Sums::value_type& sum) {
+    for (const Rotation& rotation : RotationsOf(i, sum)) {
+      Chain chain{0, 0, {{i, rotation, output}}};
+      if (auto found = Complete(chain)) return found;
+      // Perhaps another map follows.
+      const auto next = ReaderOf(chain.links[0]);
+      if (!next) continue;
+      const Sums sums = SumsOf(*next);
+      for (size_t o = 0; o < sums.size(); ++o) {
+        for (const Rotation& second : RotationsOf(*next, sums[o])) {
+          chain.links.resize(1);
+          chain.links.push_back({*next, second, o});
+          if (auto found = Complete(chain)) return found;
+        }
+      }
     }
     return std::nullopt;
   }
 
-  // The steps that write what the map reads and read what it writes, if there
-  // is one of each.
-  bool FindProducts(size_t i, Chain& chain) const {
-    const ComputeSet& map = *steps_[i];
-    const auto& [x, swapped, cosine, sine] = chain.rotation;
-    const ArenaRoot* const before = RootOf(TensorOf(map.step.operands, x));
-    const ArenaRoot* const after =
-        RootOf(TensorOf(map.step.results, chain.output));
-    if (before == nullptr || after == nullptr) return false;
-    int64_t before_uses = 0, after_uses = 0;
-    int64_t first = -1, second = -1;
+  // Finds the products of a chain and joins them.
+  std::optional<std::pair<Chain, ComputeSet>> Complete(Chain& chain) {
+    if (!FindProducts(chain)) return std::nullopt;
+    auto set = JoinProducts(steps_, chain, site_.constants, made_);
+    if (!set) return std::nullopt;
+    return std::pair(chain, std::move(*set));
+  }
+
+  const ArenaRoot* RootRead(const Chain::Link& link) const {
+    return RootOf(TensorOf(steps_[link.map]->step.operands, link.rotation.x));
+  }
+  const ArenaRoot* RootWritten(const Chain::Link& link) const {
+    return RootOf(TensorOf(steps_[link.map]->step.results, link.output));
+  }
+
+  // How often steps access a root, and which of them writes it last before step
+  // `from` and reads it first after step `to`.
+  struct Uses {
+    int64_t count = 0;
+    std::optional<size_t> writer, reader;
+  };
+  Uses UsesOf(const ArenaRoot& of, size_t from, size_t to) const {
+    Uses uses;
     for (size_t s = 0; s < steps_.size(); ++s) {
       if (steps_[s] == nullptr) continue;
       ForUses(*steps_[s], [&](const Operand&, int64_t tensor, bool written) {
         const ArenaRoot* const root = RootOf(tensor);
-        if (root == nullptr) return;
-        if (root->number == before->number) {
-          ++before_uses;
-          if (written && s < i) first = static_cast<int64_t>(s);
-        }
-        if (root->number == after->number) {
-          ++after_uses;
-          if (!written && s > i) second = static_cast<int64_t>(s);
-        }
+        if (root == nullptr || root->number != of.number) return;
+        ++uses.count;
+        if (written && s < from) uses.writer = s;
+        if (!written && s > to && !uses.reader) uses.reader = s;
       });
     }
-    // Nothing else uses either root: the first product writes one, the map
-    // reads it twice and writes the other, the second product reads that.
-    const bool same = before->number == after->number;
-    if (first < 0 || second < 0 || before->accesses != before_uses ||
-        after->accesses != after_uses || before_uses != (same ? 5 : 3) ||
-        after_uses != (same ? 5 : 2)) {
-      return false;
+    return uses;
+  }
+
+  std::optional<size_t> ReaderOf(const Chain::Link& link) const {
+    const ArenaRoot* const root = RootWritten(link);
+    if (root == nullptr) return std::nullopt;
+    return UsesOf(*root, link.map, link.map).reader;
+  }
+
+  // The steps that write what the first map reads and read what the last one
+  // writes, if nothing but the chain accesses what is between them: a product
+  // writes, each map reads twice and writes, a product reads.
+  bool FindProducts(Chain& chain) const {
+    std::vector<const ArenaRoot*> roots;
+    std::map<uint32_t, int64_t> expected;  // accesses by root number
+    const auto access = [&](const ArenaRoot* root, int64_t count) {
+      if (root == nullptr) return false;
+      roots.push_back(root);
+      expected[root->number] += count;
+      return true;
+    };
+    for (const Chain::Link& link : chain.links) {
+      if (!access(RootRead(link), 2) || !access(RootWritten(link), 1)) {
+        return false;
+      }
     }
-    chain.first = static_cast<size_t>(first);
-    chain.second = static_cast<size_t>(second);
+    ++expected[roots.front()->number];
+    ++expected[roots.back()->number];
+    const size_t from = chain.links.front().map, to = chain.links.back().map;
+    for (const ArenaRoot* root : roots) {
+      const int64_t count = expected[root->number];
+      if (root->accesses != count || UsesOf(*root, from, to).count != count) {
+        return false;
+      }
+    }
+    const auto first = UsesOf(*roots.front(), from, to).writer;
+    const auto second = UsesOf(*roots.back(), from, to).reader;
+    if (!first || !second) return false;
+    chain.first = *first;
+    chain.second = *second;
     return true;
   }
 
@@ -194,12 +260,9 @@ class Joiner {
 
   // Whether the first product's data can be read where the second one is
   // computed. Moves roots that would overwrite it.
-  bool KeepData(const Chain& chain, const std::vector<size_t>& removed) {
+  bool KeepData(const Chain& chain, const std::set<size_t>& removed) {
     for (size_t s = chain.first + 1; s <= chain.second; ++s) {
-      if (steps_[s] == nullptr ||
-          std::count(removed.begin(), removed.end(), s) > 0) {
-        continue;
-      }
+      if (steps_[s] == nullptr || removed.contains(s)) continue;
       for (size_t k = 0; k < steps_[s]->results.size(); ++k) {
         if (HullOf(steps_[chain.first]->operands[0])
                 .Overlaps(HullOf(steps_[s]->results[k])) &&

@@ -30,7 +30,9 @@ struct ComplexLanes {
   ComplexLanes Turned() const { return {im, -re}; }
   // Times c - i s.
   ComplexLanes Rotated(T c, T s) const {
-    const Vector<T> cosine = Broadcast(c), sine = Broadcast(s);
+    return Rotated(Broadcast(c), Broadcast(s));
+  }
+  ComplexLanes Rotated(Vector<T> cosine, Vector<T> sine) const {
     return {MultiplyAdd<T>(sine, im, cosine * re),
             MultiplyAdd<T>(cosine, im, -(sine * re))};
   }

@@ -73,16 +73,22 @@ class FourierTransform {
     }
   }
 
+  size_t stages() const { return stages_.size(); }
+
   // Writes the transform of `in` to `out`. With more than one stage it
   // overwrites `work`, with more than two also `other`, which may be `in`.
+  //
+  // Transforms several vectors of each term if there are `vectors`, which are
+  // next to each other in all arrays.
   void Run(const ComplexPlanes<T>& in, const ComplexPlanes<T>& work,
-           const ComplexPlanes<T>& other, const ComplexPlanes<T>& out) const {
+           const ComplexPlanes<T>& other, const ComplexPlanes<T>& out,
+           int64_t vectors = 1) const {
     const ComplexPlanes<T>* from = &in;
     const ComplexPlanes<T>* next = &work;
     const ComplexPlanes<T>* after = &other;
     for (size_t i = 0; i < stages_.size(); ++i) {
       const ComplexPlanes<T>* const to = i + 1 == stages_.size() ? &out : next;
-      RunStage(stages_[i], *from, *to);
+      RunStage(stages_[i], *from, *to, vectors);
       from = to;
       std::swap(next, after);
     }
@@ -142,61 +148,73 @@ class FourierTransform {
   }
 
   static void RunStage(const Stage& stage, const ComplexPlanes<T>& in,
-                       const ComplexPlanes<T>& out) {
+                       const ComplexPlanes<T>& out, int64_t vectors) {
     switch (stage.radix) {
       case 2:
-        return RunStage<2>(stage, in, out);
+        return RunStage<2>(stage, in, out, vectors);
       case 3:
-        return RunStage<3>(stage, in, out);
+        return RunStage<3>(stage, in, out, vectors);
       case 4:
-        return RunStage<4>(stage, in, out);
+        return RunStage<4>(stage, in, out, vectors);
       case 5:
-        return RunStage<5>(stage, in, out);
+        return RunStage<5>(stage, in, out, vectors);
       case 7:
-        return RunStage<7>(stage, in, out);
+        return RunStage<7>(stage, in, out, vectors);
       case 8:
-        return RunStage<8>(stage, in, out);
+        return RunStage<8>(stage, in, out, vectors);
       default:
-        return RunStage<0>(stage, in, out);
+        return RunStage<0>(stage, in, out, vectors);
     }
   }
 
   // kRadix is 0 for any odd radix.
   template <int kRadix>
   static void RunStage(const Stage& stage, const ComplexPlanes<T>& in,
-                       const ComplexPlanes<T>& out) {
+                       const ComplexPlanes<T>& out, int64_t vectors) {
     constexpr int kSize = kRadix == 0 ? kLargestPrime : kRadix;
     const int radix = kRadix == 0 ? stage.radix : kRadix;
     const T* const roots = stage.roots.data();
     const T* rotation = stage.rotation.data();
-    for (int64_t p = 0; p < stage.groups; ++p) {
-      for (int64_t q = 0; q < stage.together; ++q) {
-        ComplexLanes<T> x[kSize];
-        const int64_t from = q + stage.together * p;
-        const int64_t to = q + stage.together * radix * p;
+    // Copies, which no store changes.
+    const int64_t groups = stage.groups, together = stage.together;
+    const int64_t in_step = in.step, out_step = out.step;
+    const int64_t in_gap = together * groups * in_step;
+    const int64_t out_gap = together * out_step;
+    for (int64_t p = 0; p < groups; ++p) {
+      for (int64_t q = 0; q < together; ++q) {
+        const int64_t in_first = (q + together * p) * in_step;
+        const int64_t out_first = (q + together * radix * p) * out_step;
+        for (int64_t v = 0; v < vectors; ++v) {
+          const T* const re = in.re + in_first + v * kLanes<T>;
+          const T* const im = in.im + in_first + v * kLanes<T>;
+          T* const out_re = out.re + out_first + v * kLanes<T>;
+          T* const out_im = out.im + out_first + v * kLanes<T>;
+          ComplexLanes<T> x[kSize];
 #pragma GCC unroll 8
-        for (int r = 0; r < radix; ++r) {
-          x[r] = in.At(from + stage.together * stage.groups * r);
-        }
-        if constexpr (kRadix == 0) {
-          ComplexLanes<T> pairs[kSize];
-          ButterflyOdd(x, radix, roots, pairs);
-        } else if constexpr (kRadix == 2) {
-          Butterfly2(x);
-        } else if constexpr (kRadix == 4) {
-          Butterfly4(x);
-        } else if constexpr (kRadix == 8) {
-          Butterfly8(x);
-        } else {
-          ButterflyOdd<T, kRadix>(x, roots);
-        }
-        out.Set(to, x[0]);
-#pragma GCC unroll 8
-        for (int r = 1; r < radix; ++r) {
-          if (p > 0) {
-            x[r] = x[r].Rotated(rotation[2 * r - 2], rotation[2 * r - 1]);
+          for (int r = 0; r < radix; ++r) {
+            x[r] = {Load<Vector<T>>(re + r * in_gap),
+                    Load<Vector<T>>(im + r * in_gap)};
           }
-          out.Set(to + stage.together * r, x[r]);
+          if constexpr (kRadix == 0) {
+            ComplexLanes<T> pairs[kSize];
+            ButterflyOdd(x, radix, roots, pairs);
+          } else if constexpr (kRadix == 2) {
+            Butterfly2(x);
+          } else if constexpr (kRadix == 4) {
+            Butterfly4(x);
+          } else if constexpr (kRadix == 8) {
+            Butterfly8(x);
+          } else {
+            ButterflyOdd<T, kRadix>(x, roots);
+          }
+#pragma GCC unroll 8
+          for (int r = 0; r < radix; ++r) {
+            if (p > 0 && r > 0) {
+              x[r] = x[r].Rotated(rotation[2 * r - 2], rotation[2 * r - 1]);
+            }
+            Store(out_re + r * out_gap, x[r].re);
+            Store(out_im + r * out_gap, x[r].im);
+          }
         }
       }
       rotation += 2 * (radix - 1);

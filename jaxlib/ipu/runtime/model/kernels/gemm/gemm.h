@@ -25,6 +25,8 @@ template <typename T>
 class BoxedProduct;
 template <typename T>
 class FourierProduct;
+template <typename T>
+class FourierRows;
 
 }  // namespace gemm
 
@@ -39,7 +41,9 @@ class Gemm {
            ThreadPool& threads) const;
 
   // Whether it is computed by a fast Fourier transform.
-  bool ReadsNoMatrix() const { return fourier_ != nullptr; }
+  bool ReadsNoMatrix() const {
+    return fourier_rows_ != nullptr || fourier_ != nullptr;
+  }
 
  private:
   using Range = IndexRange;
@@ -106,7 +110,8 @@ class Gemm {
   bool rhs_native_;
   bool result_native_;
   bool short_;  // all elements fit in 16 bits
-  // Either computes the product instead, if not null.
+  // One of these computes the product instead, if not null.
+  std::shared_ptr<const gemm::FourierRows<T>> fourier_rows_;
   std::shared_ptr<const gemm::FourierProduct<T>> fourier_;
   std::shared_ptr<const gemm::BoxedProduct<T>> boxes_;
   LoadRun<T> load_lhs_;

@@ -15,6 +15,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_dots.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_fourier.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_fourier_rows.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_small.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_vector.h"
@@ -55,6 +56,8 @@ Gemm<T>::Gemm(const Product& product, DType native)
   store_ = StoreRunOf<T>(p_.result.dtype);
   if (IsSmall(small_)) return;
   if constexpr (std::is_floating_point_v<T>) {
+    fourier_rows_ = gemm::FourierRows<T>::Make(product, native);
+    if (fourier_rows_) return;
     fourier_ = gemm::FourierProduct<T>::Make(product, native);
   }
   if (!fourier_) boxes_ = gemm::BoxedProduct<T>::Make(product, native);
@@ -64,6 +67,7 @@ template <typename T>
 void Gemm<T>::Run(const char* lhs, const char* rhs, char* result,
                   ThreadPool& threads) const {
   if constexpr (std::is_floating_point_v<T>) {
+    if (fourier_rows_) return fourier_rows_->Run(lhs, result, threads);
     if (fourier_) return fourier_->Run(lhs, result, threads);
   }
   if (boxes_) return boxes_->Run(lhs, rhs, result, threads);
