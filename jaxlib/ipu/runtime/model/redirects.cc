@@ -192,7 +192,8 @@ class Finder {
     }
   }
 
-  // Finds a gather's result that is copied to another one in another order.
+  // Finds the result of a gather or of a Fourier transform that is copied to
+  // another one in another order.
   void FindGathered(const std::vector<Step>& steps, size_t k) {
     for (const program::Move& m :
          std::get<program::Copy>(steps[k].value).moves) {
@@ -207,7 +208,9 @@ class Finder {
               program::Dense(m.shape, m.source_strides) ||
           accesses_.OfOthers(m.source) != 1 ||
           accesses_.OfComputeSets(m.source) != 1 ||
-          !IsGathered(steps, k, m.source) || !IsAssembled(m.destination)) {
+          !(IsGathered(steps, k, m.source) ||
+            (Interleaves(m) && IsTransformed(steps, k, m.source))) ||
+          !IsAssembled(m.destination)) {
         continue;
       }
       const auto strides = StridesAt(from, m);
@@ -215,15 +218,38 @@ class Finder {
     }
   }
 
-  // Whether one of the first `k` steps is a gather to a root.
-  static bool IsGathered(const std::vector<Step>& steps, size_t k,
-                         uint32_t root) {
+  // Whether one of the first `k` steps has only a root as its result, and
+  // fields of this type, of which `is` is true.
+  template <typename Fields, typename Is>
+  static bool IsWrittenBy(const std::vector<Step>& steps, size_t k,
+                          uint32_t root, const Is& is) {
     return std::any_of(steps.begin(), steps.begin() + k, [&](const Step& step) {
       const auto* s = std::get_if<program::Execute>(&step.value);
-      return s != nullptr &&
-             std::holds_alternative<program::Gather>(s->fields.value) &&
-             s->results.size() == 1 && s->results[0].tensor == root;
+      if (s == nullptr || s->results.size() != 1 ||
+          s->results[0].tensor != root) {
+        return false;
+      }
+      const auto* fields = std::get_if<Fields>(&s->fields.value);
+      return fields != nullptr && is(*fields);
     });
+  }
+  static bool IsGathered(const std::vector<Step>& steps, size_t k,
+                         uint32_t root) {
+    return IsWrittenBy<program::Gather>(steps, k, root,
+                                        [](const auto&) { return true; });
+  }
+  static bool IsTransformed(const std::vector<Step>& steps, size_t k,
+                            uint32_t root) {
+    return IsWrittenBy<program::Dot>(steps, k, root, [](const program::Dot& d) {
+      return d.fourier.size() == 1 && d.fourier[0].out_planes == 2;
+    });
+  }
+
+  // Whether a move makes complex numbers of two planes.
+  static bool Interleaves(const program::Move& m) {
+    return !m.shape.empty() && m.shape.back() == 2 &&
+           m.destination_strides.back() == 1 &&
+           m.source_strides.back() * 2 == program::Count(m.shape);
   }
 
   // The strides that a root's dimensions have where it is moved to.

@@ -6,8 +6,8 @@
 //   them, but the model can compute them there. (The compiler lets parts share
 //   the memory of what they are copied to only if that is all of it.)
 // - What is gathered has the windows' dimensions in the order of the gather,
-// and
-//   is copied to that of the result: it is gathered in that order.
+//   and is copied to that of the result: it is gathered in that order. So are
+//   planes of a Fourier transform that are copied to complex numbers.
 // - Indices are normalised before they are used: n is added to negative ones,
 //   which costs a pass over all of them. Gather and Scatter add it to those
 //   that they read, for nothing: they wait for memory. (On tiles this would be

@@ -65,7 +65,9 @@ class FourierTransform {
     return *std::max_element(radices.begin(), radices.end()) <= kLargestPrime;
   }
 
-  explicit FourierTransform(int64_t n) {
+  // All terms are multiplied by `scale`.
+  explicit FourierTransform(int64_t n, double scale = 1)
+      : scale_(static_cast<T>(scale)) {
     int64_t done = 1;
     for (int radix : Radices(n)) {
       stages_.push_back(MakeStage(radix, n / done, done));
@@ -88,7 +90,7 @@ class FourierTransform {
     const ComplexPlanes<T>* after = &other;
     for (size_t i = 0; i < stages_.size(); ++i) {
       const ComplexPlanes<T>* const to = i + 1 == stages_.size() ? &out : next;
-      RunStage(stages_[i], *from, *to, vectors);
+      RunStage(stages_[i], *from, *to, vectors, i == 0 ? scale_ : T{1});
       from = to;
       std::swap(next, after);
     }
@@ -148,29 +150,29 @@ class FourierTransform {
   }
 
   static void RunStage(const Stage& stage, const ComplexPlanes<T>& in,
-                       const ComplexPlanes<T>& out, int64_t vectors) {
+                       const ComplexPlanes<T>& out, int64_t vectors, T scale) {
     switch (stage.radix) {
       case 2:
-        return RunStage<2>(stage, in, out, vectors);
+        return RunStage<2>(stage, in, out, vectors, scale);
       case 3:
-        return RunStage<3>(stage, in, out, vectors);
+        return RunStage<3>(stage, in, out, vectors, scale);
       case 4:
-        return RunStage<4>(stage, in, out, vectors);
+        return RunStage<4>(stage, in, out, vectors, scale);
       case 5:
-        return RunStage<5>(stage, in, out, vectors);
+        return RunStage<5>(stage, in, out, vectors, scale);
       case 7:
-        return RunStage<7>(stage, in, out, vectors);
+        return RunStage<7>(stage, in, out, vectors, scale);
       case 8:
-        return RunStage<8>(stage, in, out, vectors);
+        return RunStage<8>(stage, in, out, vectors, scale);
       default:
-        return RunStage<0>(stage, in, out, vectors);
+        return RunStage<0>(stage, in, out, vectors, scale);
     }
   }
 
   // kRadix is 0 for any odd radix.
   template <int kRadix>
   static void RunStage(const Stage& stage, const ComplexPlanes<T>& in,
-                       const ComplexPlanes<T>& out, int64_t vectors) {
+                       const ComplexPlanes<T>& out, int64_t vectors, T scale) {
     constexpr int kSize = kRadix == 0 ? kLargestPrime : kRadix;
     const int radix = kRadix == 0 ? stage.radix : kRadix;
     const T* const roots = stage.roots.data();
@@ -180,6 +182,7 @@ class FourierTransform {
     const int64_t in_step = in.step, out_step = out.step;
     const int64_t in_gap = together * groups * in_step;
     const int64_t out_gap = together * out_step;
+    const Vector<T> factor = Broadcast(scale);
     for (int64_t p = 0; p < groups; ++p) {
       for (int64_t q = 0; q < together; ++q) {
         const int64_t in_first = (q + together * p) * in_step;
@@ -194,6 +197,12 @@ class FourierTransform {
           for (int r = 0; r < radix; ++r) {
             x[r] = {Load<Vector<T>>(re + r * in_gap),
                     Load<Vector<T>>(im + r * in_gap)};
+          }
+          if (scale != 1) {
+#pragma GCC unroll 8
+            for (int r = 0; r < radix; ++r) {
+              x[r] = {factor * x[r].re, factor * x[r].im};
+            }
           }
           if constexpr (kRadix == 0) {
             ComplexLanes<T> pairs[kSize];
@@ -221,6 +230,7 @@ class FourierTransform {
     }
   }
 
+  T scale_;
   std::vector<Stage> stages_;
 };
 

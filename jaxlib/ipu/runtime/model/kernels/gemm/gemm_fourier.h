@@ -24,6 +24,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/elements/convert_run.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_axis.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_matrix.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_transform.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_pack.h"
@@ -127,13 +128,23 @@ class FourierProduct {
   void StoreBlock(const Planes& from, const std::array<T*, 2>& result,
                   const Block& block, const Spacing& to) const;
 
+  // The terms of a block that are pairs.
+  Planes PackPairs(const char* data, const Block& block,
+                   const Planes& packed) const;
+  // A buffer in which each term has a vector of real and then one of imaginary
+  // parts.
+  static Planes InTurn(const Planes& buffer) {
+    return {buffer.re, buffer.re + kLane, 2 * kLane};
+  }
+
   FourierMatrix f_;
   int64_t size_;  // rows of the data
   Matrix data_;   // columns are terms
   Axis rows_;     // of the result
   Axis coefficients_;
-  int64_t kept_step_;   // between coefficients, in elements; 0 if not supported
-  bool adjacent_rows_;  // in the result; otherwise coefficients are adjacent
+  int64_t kept_step_;  // between coefficients, in elements; 0 if not supported
+  Pairs data_pairs_, kept_pairs_;
+  bool adjacent_rows_;  // in the result; otherwise coefficients or pairs
   // Blocks divide runs of so many rows, which are adjacent to each other in the
   // result, if adjacent_rows_, and in the data, if loads_ and possible.
   int64_t run_;
@@ -186,15 +197,19 @@ FourierProduct<T>::FourierProduct(const Product& p, DType native)
             AxisOf(p.k, &ProductLoop::lhs)},
       coefficients_(AxisOf(p.n, &ProductLoop::result)),
       kept_step_(StepOfPlanes(coefficients_, f_.out_planes, f_.kept)),
-      adjacent_rows_(kept_step_ != 1),
+      kept_pairs_(PairsOf(f_.out_planes,
+                          coefficients_.At((f_.out_planes - 1) * f_.kept),
+                          kept_step_)),
+      adjacent_rows_(kept_step_ != 1 && kept_pairs_ == Pairs::kNone),
       native_(data_.dtype == native),
       load_(LoadRunOf<T>(data_.dtype)),
       halved_(f_.planes == 1 && f_.length % 2 == 0),
-      transform_(halved_ ? f_.length / 2 : f_.length) {
+      transform_(halved_ ? f_.length / 2 : f_.length, halved_ ? 1 : f_.scale) {
   const ProductLoops rows =
-      adjacent_rows_ ? SortedByResult(p.m)
-                     : SortedRows(p.m, SortedByResult(p.n), p.lhs.item_size,
-                                  p.result.item_size);
+      adjacent_rows_ || kept_pairs_ == Pairs::kOthers
+          ? SortedByResult(p.m)
+          : SortedRows(p.m, SortedByResult(p.n), p.lhs.item_size,
+                       p.result.item_size);
   data_.row = AxisOf(rows, &ProductLoop::lhs);
   rows_ = AxisOf(rows, &ProductLoop::result);
   run_ = adjacent_rows_ ? rows_.run() : size_;
@@ -204,8 +219,9 @@ FourierProduct<T>::FourierProduct(const Product& p, DType native)
   }
   const int64_t step = StepOfPlanes(data_.column, f_.planes, f_.terms);
   loads_ = native_ && step != 0 && data_.row.stride() == 1 &&
-           f_.terms == f_.length &&
-           (halved_ || (f_.planes == 2 && f_.scale == 1));
+           f_.terms == f_.length && (halved_ || f_.planes == 2);
+  data_pairs_ = native_ ? PairsOf(f_.planes, data_.column.At(f_.terms), step)
+                        : Pairs::kNone;
   const int64_t run = data_.row.run();
   const auto overlaps = [&](int64_t rows) {
     return loads_ && adjacent_rows_ && rows % kLane != 0 && rows > kLane &&
@@ -341,18 +357,20 @@ void FourierProduct<T>::RunBlock(const char* data,
   const Planes packed = planes(0), work = planes(1), last = planes(2);
   const bool direct =
       adjacent_rows_ && block.count == kLane && f_.out_planes == 2;
+  const bool pairs = kept_pairs_ != Pairs::kNone;
   const Planes in = block.terms != nullptr ? At(block.terms, from)
                                            : Pack(data, block, packed);
-  const Planes memory = direct ? At(block.to, to) : last;
   if (halved_) {
     transform_.Run(in, work, packed, last);
-    const Planes& out = direct ? memory : packed;
+    const Planes out = direct  ? At(block.to, to)
+                       : pairs ? InTurn(packed)
+                               : packed;
     Split(last, out);
     if (!direct) StoreBlock(out, result, block, to);
     return;
   }
   const bool written = direct && f_.kept == f_.length;
-  const Planes& out = written ? memory : last;
+  const Planes out = written ? At(block.to, to) : pairs ? InTurn(last) : last;
   if (f_.sign < 0) {
     transform_.Run(in, work, packed, out);
   } else {
@@ -364,7 +382,23 @@ void FourierProduct<T>::RunBlock(const char* data,
 template <typename T>
 typename FourierProduct<T>::Planes FourierProduct<T>::Pack(
     const char* data, const Block& block, const Planes& packed) const {
+  if (f_.terms == f_.length && data_pairs_ == Pairs::kOfRow) {
+    return PackPairs(data, block, packed);
+  }
   const IndexRange rows = {block.first, block.first + block.count};
+  if (f_.terms == f_.length && data_pairs_ == Pairs::kOthers &&
+      data_.row.stride() == 2 && rows.size() == kLane &&
+      data_.row.InOneRun(rows)) {
+    const T* const from =
+        reinterpret_cast<const T*>(data) + data_.row.At(rows.begin);
+    data_.column.ForRuns({0, f_.terms}, [&](int64_t at, int64_t term,
+                                            int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        packed.Set(term + i, LoadPairs(from + at + i * data_.column.stride()));
+      }
+    });
+    return packed;
+  }
   const Packer<T> packer{data_, native_, load_};
   for (int64_t plane = 0; plane < (halved_ ? 1 : 2); ++plane) {
     T* const to = plane == 0 ? packed.re : packed.im;
@@ -373,14 +407,20 @@ typename FourierProduct<T>::Planes FourierProduct<T>::Pack(
       packer.Pack(data, rows, {plane * terms, (plane + 1) * terms}, to, kLane);
     }
     std::fill(to + terms * kLane, to + f_.length * kLane, T{});
-    if (halved_ || f_.scale == 1) continue;
-    const Vector<T> scale = Broadcast(static_cast<T>(f_.scale));
-    for (int64_t i = 0; i < terms * kLane; i += kLane) {
-      Store(to + i, scale * Load<Vector<T>>(to + i));
-    }
   }
   if (halved_) return {packed.re, packed.re + kLane, 2 * kLane};
   return packed;
+}
+
+template <typename T>
+typename FourierProduct<T>::Planes FourierProduct<T>::PackPairs(
+    const char* data, const Block& block, const Planes& packed) const {
+  const Matrix pairs = {data_.dtype, data_.item_size, Axis(), data_.row,
+                        Axis({{2 * f_.terms, 1}})};
+  Packer<T>{pairs, native_, load_}.Pack(
+      data, {block.first, block.first + block.count}, {0, 2 * f_.terms},
+      packed.re, kLane);
+  return InTurn(packed);
 }
 
 // The half-length transform took each pair of real terms (x[2j], x[2j + 1]) as
@@ -417,6 +457,10 @@ void FourierProduct<T>::StoreBlock(const Planes& from,
                                    const Block& block,
                                    const Spacing& spacing) const {
   const int64_t first = block.first, count = block.count;
+  if (kept_pairs_ != Pairs::kNone) {
+    return StorePairs(from.re, f_.kept, rows_, {first, first + count},
+                      kept_pairs_, kept_step_, result[0]);
+  }
   for (int64_t plane = 0; plane < f_.out_planes; ++plane) {
     const T* const kept = plane == 0 ? from.re : from.im;
     if (adjacent_rows_) {

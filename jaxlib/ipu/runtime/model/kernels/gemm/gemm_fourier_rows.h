@@ -14,6 +14,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_axis.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_long.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_matrix.h"
+#include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_pairs.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/fourier_real.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_buffers.h"
 #include "jaxlib/ipu/runtime/model/kernels/gemm/gemm_product.h"
@@ -83,8 +84,8 @@ class FourierRows {
   // Writes the first coefficients to a row of the result.
   void StoreKept(const Planes& from, int64_t count, T* result) const;
   // Writes coefficients from length / 2 + 1 on, which are conjugates of those
-  // that the row already has.
-  void StoreReflected(T* result) const;
+  // before.
+  void StoreReflected(const Planes& from, T* result) const;
 
   FourierMatrix f_;
   Form form_;
@@ -92,6 +93,7 @@ class FourierRows {
   int64_t size_;    // rows of the data
   Axis data_rows_, rows_;
   int64_t step_;                 // from term to term
+  bool pairs_;                   // the coefficients are
   int64_t planes_, out_planes_;  // from real to imaginary parts
   LongFourierTransform<T> transform_;
   std::optional<RealTransform<T>> real_;
@@ -131,7 +133,9 @@ FourierRows<T>::FourierRows(const Product& p)
   step_ = StepOfPlanes(terms, f_.planes, f_.terms);
   planes_ = terms.At((f_.planes - 1) * f_.terms);
   out_planes_ = coefficients.At((f_.out_planes - 1) * f_.kept);
-  if (StepOfPlanes(coefficients, f_.out_planes, f_.kept) != 1) step_ = 0;
+  const int64_t kept_step = StepOfPlanes(coefficients, f_.out_planes, f_.kept);
+  pairs_ = PairsOf(f_.out_planes, out_planes_, kept_step) == Pairs::kOfRow;
+  if (kept_step != 1 && !pairs_) step_ = 0;
   if (form_ != Form::kTerms) real_.emplace(f_.length, f_.sign);
 }
 
@@ -161,7 +165,7 @@ void FourierRows<T>::RunRow(const T* data, T* result,
   T* const middle = buffer + 4 * PlaneSize();
   // All that is stored of a complex result can be written where it belongs.
   const auto direct = [&](int64_t count) {
-    return f_.out_planes == 2 && f_.kept >= count;
+    return f_.out_planes == 2 && f_.kept >= count && !pairs_;
   };
   const Planes to = {result, result + out_planes_, 1};
   if (form_ == Form::kTerms) {
@@ -177,7 +181,7 @@ void FourierRows<T>::RunRow(const T* data, T* result,
     const Planes& out = direct(count) ? to : a;
     real_->Split(b, out);
     if (!direct(count)) StoreKept(out, std::min(f_.kept, count), result);
-    StoreReflected(result);
+    StoreReflected(out, result);
   } else {
     CopySymmetric(data, a);
     real_->Merge(a, b);
@@ -228,6 +232,11 @@ typename FourierRows<T>::Planes FourierRows<T>::Terms(const T* data,
   if (step_ == 1 && f_.planes == 2 && f_.terms == length_) {
     return {const_cast<T*>(data), const_cast<T*>(data) + planes_, 1};
   }
+  if (PairsOf(f_.planes, planes_, step_) == Pairs::kOfRow &&
+      f_.terms == length_) {
+    SplitPairs(data, length_, to.re, to.im);
+    return to;
+  }
   const int64_t imaginary = f_.planes == 2 ? f_.terms : 0;
   Copy(data, f_.terms, to.re);
   Copy(data + planes_, imaginary, to.im);
@@ -240,7 +249,7 @@ template <typename T>
 void FourierRows<T>::CopyPairs(const T* data, const Planes& to) const {
   const int64_t whole = f_.terms / 2;
   if (step_ == 1) {
-    SplitFew<2>(data, whole, to.re, PlaneSize());
+    SplitPairs(data, whole, to.re, to.im);
   } else {
     for (int64_t i = 0; i < whole; ++i) {
       to.re[i] = data[2 * i * step_];
@@ -275,17 +284,26 @@ void FourierRows<T>::CopySymmetric(const T* data, const Planes& to) const {
 template <typename T>
 void FourierRows<T>::StoreKept(const Planes& from, int64_t count,
                                T* result) const {
+  if (pairs_) {
+    for (int64_t i = 0; i < count; ++i) {
+      result[2 * i] = from.re[i];
+      result[2 * i + 1] = from.im[i];
+    }
+    return;
+  }
   std::copy_n(from.re, count, result);
   if (f_.out_planes == 2) std::copy_n(from.im, count, result + out_planes_);
 }
 
 template <typename T>
-void FourierRows<T>::StoreReflected(T* result) const {
+void FourierRows<T>::StoreReflected(const Planes& from, T* result) const {
+  const int64_t step = pairs_ ? 2 : 1;
   for (int64_t plane = 0; plane < f_.out_planes;
        ++plane, result += out_planes_) {
+    const T* const part = plane == 0 ? from.re : from.im;
     const T sign = static_cast<T>(plane == 0 ? 1 : -1);
     for (int64_t k = length_ + 1; k < f_.kept; ++k) {
-      result[k] = sign * result[f_.length - k];
+      result[k * step] = sign * part[f_.length - k];
     }
   }
 }
