@@ -1,6 +1,7 @@
 // Products with the matrices of Fourier transforms, as ops/fft.py makes them,
 // against the sums that they stand for.
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -27,27 +28,27 @@ constexpr size_t kRank = 7;
 template <typename T>
 class Product {
  public:
-  // Coefficients lie side by side in the result, or else columns do.
+  // Coefficients lie side by side in the result, or else columns do. With
+  // `pairs`, so do real and imaginary parts of all numbers.
   Product(const Transform& t, int64_t columns, bool coefficients_inside,
-          std::mt19937& random)
+          std::mt19937& random, bool pairs = false, int64_t rows = 3)
       : t_(t),
-        shape_{1, 3, columns, t.out_planes, t.kept, t.planes, t.terms},
-        x_(kDtype, {t.planes, 3, t.terms, columns}, {5, 1, 6, 2}, kRank, random,
-           false),
+        shape_{1, rows, columns, t.out_planes, t.kept, t.planes, t.terms},
+        x_(ArrayOf(pairs, {t.planes, rows, t.terms, columns}, {5, 1, 6, 2},
+                   random)),
         matrix_(kDtype, {t.planes, t.terms, t.out_planes, t.kept}, {5, 6, 3, 4},
                 kRank, random, false),
         multiplied_(matrix_),
-        result_(kDtype,
-                coefficients_inside
-                    ? std::vector<int64_t>{t.out_planes, 3, columns, t.kept}
-                    : std::vector<int64_t>{t.out_planes, 3, t.kept, columns},
-                coefficients_inside ? std::vector<int32_t>{3, 1, 2, 4}
-                                    : std::vector<int32_t>{3, 1, 4, 2},
-                kRank, random, false) {
-    ForEachIndex({1, 3, columns, 1, 1, t.planes, t.terms}, [&](const auto& i) {
-      x_.template At<T>(i) =
-          static_cast<T>(std::normal_distribution<double>()(random));
-    });
+        result_(coefficients_inside
+                    ? ArrayOf(pairs, {t.out_planes, rows, columns, t.kept},
+                              {3, 1, 2, 4}, random)
+                    : ArrayOf(pairs, {t.out_planes, rows, t.kept, columns},
+                              {3, 1, 4, 2}, random)) {
+    ForEachIndex(
+        {1, rows, columns, 1, 1, t.planes, t.terms}, [&](const auto& i) {
+          x_.template At<T>(i) =
+              static_cast<T>(std::normal_distribution<double>()(random));
+        });
     ForEachIndex({1, 1, 1, t.out_planes, t.kept, t.planes, t.terms},
                  [&](const auto& i) {
                    const std::complex<double> w =
@@ -91,7 +92,7 @@ class Product {
     EXPECT_TRUE(result_.GapsIntact());
     const double bound =
         8 * std::numeric_limits<T>::epsilon() * t_.scale * t_.terms;
-    ForEachIndex({1, 3, shape_[2], t_.out_planes, t_.kept, 1, 1},
+    ForEachIndex({1, shape_[1], shape_[2], t_.out_planes, t_.kept, 1, 1},
                  [&](std::vector<int64_t> i) {
                    double sum = 0;
                    for (i[5] = 0; i[5] < t_.planes; ++i[5]) {
@@ -111,6 +112,16 @@ class Product {
 
  private:
   static constexpr DType kDtype = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
+
+  // With `pairs`, the first dimension is the innermost in memory.
+  static TestArray ArrayOf(bool pairs, std::vector<int64_t> shape,
+                           std::vector<int32_t> dims, std::mt19937& random) {
+    if (pairs) {
+      std::rotate(shape.begin(), shape.begin() + 1, shape.end());
+      std::rotate(dims.begin(), dims.begin() + 1, dims.end());
+    }
+    return TestArray(kDtype, shape, dims, kRank, random, false);
+  }
 
   const Transform t_;
   const std::vector<int64_t> shape_;
@@ -201,6 +212,55 @@ TEST(DotFourierTest, RunsOfFewRows) {
   }
 }
 
+// Real and imaginary parts that alternate, in the data and in the result.
+TEST(DotFourierTest, ComplexNumbers) {
+  std::mt19937 random(11);
+  for (const Transform& t :
+       {Transform{16, 2, 16, 2, 16, -1, 1}, Transform{25, 2, 25, 2, 25, 1, 0.5},
+        Transform{20, 2, 13, 2, 7, 1, 2}, Transform{32, 1, 32, 2, 32, -1, 1},
+        Transform{32, 2, 17, 1, 32, 1, 1.0 / 32},
+        Transform{9, 2, 9, 2, 3, -1, 1}}) {
+    for (int64_t columns : {1, 3, 8, 16, 21, 64}) {
+      SCOPED_TRACE(testing::Message() << t.length << " in " << columns);
+      for (bool coefficients_inside : {false, true}) {
+        Product<float> f32(t, columns, coefficients_inside, random, true);
+        Product<double> f64(t, columns, coefficients_inside, random, true, 5);
+        for (const Factories* table : SupportedFactories()) {
+          f32.Check(*table);
+          f64.Check(*table);
+        }
+      }
+    }
+  }
+}
+
+// Rows that are transformed one by one, with and without blocks that overlap.
+TEST(DotFourierTest, LongRows) {
+  std::mt19937 random(12);
+  const auto check = [&](const Transform& t, int64_t columns, int64_t rows) {
+    SCOPED_TRACE(testing::Message()
+                 << t.length << ": " << t.planes << " x " << t.terms << " to "
+                 << t.out_planes << " x " << t.kept << ", sign " << t.sign);
+    for (bool pairs : {false, true}) {
+      Product<float> product(t, columns, true, random, pairs, rows);
+      for (const Factories* table : SupportedFactories()) product.Check(*table);
+    }
+  };
+  for (int64_t n : {256, 289, 400}) {
+    check({n, 2, n, 2, n, -1, 1}, 1, 2);
+    check({n, 2, n, 2, n, 1, 1.0 / n}, 1, 1);
+    check({n, 2, n - 9, 2, n / 2, 1, 3}, 5, 1);
+    check({n, 1, n, 2, n / 2 + 1, -1, 1}, 1, 2);
+    check({n, 1, n - 3, 2, n, 1, 0.5}, 1, 1);
+    check({n, 1, n, 1, 7, -1, 2}, 5, 1);
+    check({n, 2, n / 2 + 1, 1, n, 1, 1.0 / n}, 1, 2);
+    check({n, 2, n, 1, n - 5, -1, 1}, 5, 1);
+    check({n, 2, n / 3, 1, n, -1, 1}, 1, 1);
+  }
+  Product<double> product({256, 2, 256, 2, 256, -1, 1}, 1, true, random);
+  for (const Factories* table : SupportedFactories()) product.Check(*table);
+}
+
 // Half of the largest number and more.
 TEST(DotFourierTest, NothingOverflowsThatFits) {
   std::mt19937 random(6);
@@ -251,7 +311,7 @@ TEST(DotFourierTest, OtherMatricesAreMultiplied) {
   check([](Product<float>& p) { p.fourier().kept = 24; });
   check([](Product<float>& p) { p.fourier().out_planes = 1; });
   // Of 25 terms and 50, but of a length that is too large, or prime.
-  check([](Product<float>& p) { p.fourier().length = 2000; });
+  check([](Product<float>& p) { p.fourier().length = 1 << 21; });
   check([](Product<float>& p) { p.fourier().length = 131; });
   check([](Product<float>& p) { p.fourier().length = ~0u; });
 }
@@ -274,6 +334,17 @@ TEST(DotFourierTest, RefusesWhatIsNoTransform) {
   EXPECT_TRUE(refused([](program::Fourier& f) { f.out_planes = 0; }));
   EXPECT_TRUE(refused([](program::Fourier& f) { f.terms = 0; }));
   EXPECT_TRUE(refused([](program::Fourier& f) { f.kept = ~0u; }));
+}
+
+TEST(DotFourierTest, TheMatrixOfLongRowsIsNotRead) {
+  std::mt19937 random(13);
+  for (const Factories* table : SupportedFactories()) {
+    Product<float> product({256, 2, 256, 2, 256, -1, 1}, 1, true, random);
+    ForEachIndex({1, 1, 1, 2, 256, 2, 256}, [&](const auto& i) {
+      product.matrix().At<float>(i) = std::numeric_limits<float>::quiet_NaN();
+    });
+    product.Check(*table);
+  }
 }
 
 // What is no number in one column is none there alone.

@@ -188,9 +188,10 @@ def _transform(
   if planes == 1 and keep == n:
     a = n // a  # the second step works on both planes
   b = n // a
-  if terms % b:
-    x = e.pad(x, 0, (0, 0, 0, 0), (0, 0, -terms % b, 0))
-  used = -(-terms // b)
+  padded = _padded(planes, terms, a, b)
+  if terms < padded:
+    x = e.pad(x, 0, (0, 0, 0, 0), (0, 0, padded - terms, 0))
+  used = padded // b
   if a <= _DIRECT:
     x = e.reshape(x, (planes, rows, used, b, columns))
     x = _product(e, x, FourierMatrix(a, sign, 1.0, planes, used, 2, a))
@@ -224,6 +225,18 @@ def _product(e: Emitter, x: Value, matrix: FourierMatrix) -> Value:
   x = e.dot_general(x, constant, d)
   order = (3, 0, 1, 4, 2) if columns > 1 else (2, 0, 1, 3)
   return e.reshape(e.transpose(x, order), (out, rows, b, k, columns))
+
+
+def _padded(planes: int, terms: int, a: int, b: int) -> int:
+  """The number of terms with the zeros that a transform of length a * b needs,
+  of which each of b columns goes through one of length a."""
+  rows = -(-terms // b)
+  first = _factor(a)
+  if first is not None:  # as _transform splits it
+    if planes == 1:
+      first = a // first
+    rows = _padded(planes, rows, first, a // first)
+  return rows * b
 
 
 def _factor(n: int) -> int | None:

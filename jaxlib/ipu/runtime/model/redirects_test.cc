@@ -3,8 +3,10 @@
 
 #include "jaxlib/ipu/runtime/model/redirects.h"
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <numbers>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -242,6 +244,101 @@ TEST(Redirects, GathersInTheOrderOfTheResult) {
     EXPECT_TRUE(FindRedirects(other.b.program, RootAccesses(other.b.program))
                     .places.empty());
     EXPECT_EQ(other.Run(), expected);
+  }
+}
+
+// Complex numbers of the planes of a transform of 3 rows of 8.
+struct Transform {
+  static constexpr int64_t kRows = 3, kLength = 8;
+
+  explicit Transform(bool marked, bool rows_outside = true)
+      : x(b.Argument(DType::kF32, {kRows, 2, kLength})),
+        planes(b.Temporary(DType::kF32, {2, kRows, kLength})),
+        result(b.Result(DType::kF32,
+                        rows_outside
+                            ? std::vector<int64_t>{kRows, kLength, 2}
+                            : std::vector<int64_t>{kLength, kRows, 2})) {
+    std::vector<float> matrix;
+    for (int64_t i = 0; i < 4 * kLength * kLength; ++i) {
+      const int64_t p = i / (2 * kLength * kLength),
+                    j = i / (2 * kLength) % kLength;
+      const int64_t o = i / kLength % 2, k = i % kLength;
+      const double angle =
+          -2 * std::numbers::pi * double(j * k % kLength) / kLength;
+      matrix.push_back(
+          float(p == o ? std::cos(angle) : (p > o ? -1 : 1) * std::sin(angle)));
+    }
+    const uint32_t w =
+        b.Constant<float>(DType::kF32, {2, kLength, 2, kLength}, matrix);
+    program::Dot dot;
+    dot.accumulate_dtype = DType::kF32;
+    dot.adds = 0;
+    dot.num_batch = 0;
+    dot.num_rows = 1;
+    dot.num_columns = 2;
+    if (marked) {
+      dot.fourier = {{.length = kLength,
+                      .sign = -1,
+                      .scale = 1,
+                      .planes = 2,
+                      .terms = kLength,
+                      .out_planes = 2,
+                      .kept = kLength}};
+    }
+    b.program.steps.push_back(
+        Set({dot}, {kRows, 2, kLength, 2, kLength},
+            {{x, {0, -1, -1, 1, 2}}, {w, {-1, 2, 3, 0, 1}}},
+            {{planes, {1, 0, 2, -1, -1}}}));
+    const int64_t plane = kRows * kLength;
+    program::Move move = {planes,
+                          0,
+                          {kLength, 1, plane},
+                          result,
+                          0,
+                          {2 * kLength, 2, 1},
+                          {kRows, kLength, 2}};
+    if (!rows_outside) {
+      move.source_strides = {1, kLength, plane};
+      move.destination_strides = {2 * kRows, 2, 1};
+      move.shape = {kLength, kRows, 2};
+    }
+    b.program.steps.push_back(program::Builder::CopyOf({move}));
+  }
+
+  Redirects Find() const {
+    return FindRedirects(b.program, RootAccesses(b.program));
+  }
+
+  std::vector<float> Run() const {
+    static Engine* engine = MakeModelEngine(2).release();
+    auto loaded = engine->Load(
+        AlignedBytes::Copy(program::Encode(b.program, b.constants)));
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    std::vector<float> values(kRows * 2 * kLength);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = float(i * i % 19);
+    std::vector<float> found(values.size(), -1);
+    void* outs[] = {found.data()};
+    EXPECT_TRUE((*loaded)->Run({{values.data()}}, outs, nullptr).ok());
+    return found;
+  }
+
+  program::Builder b;
+  uint32_t x, planes, result;
+};
+
+TEST(Redirects, TransformsAreComplexNumbers) {
+  for (bool rows_outside : {true, false}) {
+    const Transform marked(true, rows_outside), product(false, rows_outside);
+    const Redirects found = marked.Find();
+    EXPECT_EQ(found.places.at(marked.planes).root, marked.result);
+    EXPECT_EQ(found.places.at(marked.planes).strides,
+              rows_outside ? (std::vector<int64_t>{1, 16, 2})
+                           : (std::vector<int64_t>{1, 2, 6}));
+    EXPECT_TRUE(product.Find().places.empty());
+    const std::vector<float> expected = product.Run(), values = marked.Run();
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_NEAR(values[i], expected[i], 1e-4) << i;
+    }
   }
 }
 

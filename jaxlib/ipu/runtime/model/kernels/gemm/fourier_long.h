@@ -28,6 +28,9 @@ class LongFourierTransform {
   // the lanes of a vector and whose blocks fit the first-level cache.
   static bool Transforms(int64_t n) { return FirstFactor(n) != 0; }
 
+  // How many lanes there are for each that is needed.
+  static double Lanes(int64_t n) { return Lanes(n, FirstFactor(n)) / 2; }
+
   // All coefficients are multiplied by `scale`.
   LongFourierTransform(int64_t n, double scale)
       : a_(FirstFactor(n)), b_(n / a_), first_(a_), second_(b_) {
@@ -89,17 +92,28 @@ class LongFourierTransform {
   static constexpr int64_t kWidth = kVectors * kLane;
   static constexpr int64_t kLongestFactor = 1024;
 
+  // The factor of which the fewest lanes compute what others do, too; of
+  // several, the one that is nearest to the square root.
   static int64_t FirstFactor(int64_t n) {
-    for (int64_t a = static_cast<int64_t>(std::sqrt(n)); a >= kWidth; --a) {
-      if (n % a != 0) continue;
+    int64_t best = 0;
+    for (int64_t a = kWidth; a * a <= n; ++a) {
       const int64_t b = n / a;
-      if (b > kLongestFactor) return 0;
-      if (FourierTransform<T>::Transforms(a) &&
+      if (n % a == 0 && b <= kLongestFactor &&
+          (best == 0 || Lanes(n, a) <= Lanes(n, best)) &&
+          FourierTransform<T>::Transforms(a) &&
           FourierTransform<T>::Transforms(b)) {
-        return a;
+        best = a;
       }
     }
-    return 0;
+    return best;
+  }
+  // The lanes of all blocks of both steps, per term.
+  static double Lanes(int64_t n, int64_t a) {
+    const auto filled = [](int64_t size) {
+      return static_cast<double>(Blocks(size) * kWidth) /
+             static_cast<double>(size);
+    };
+    return filled(a) + filled(n / a);
   }
 
   static int64_t Blocks(int64_t size) { return (size + kWidth - 1) / kWidth; }

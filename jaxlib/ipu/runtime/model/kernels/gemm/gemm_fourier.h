@@ -75,7 +75,7 @@ class FourierProduct {
   // 16 KB apart took 22 us instead of 35, with half as many blocks 30.
   static constexpr int64_t kTogether = 8;
   // A limit for the vectors of a plane of these blocks: two planes take 32 KB.
-  static constexpr int64_t kMostTogether = 256;
+  static constexpr int64_t kMostTogether = 16384 / kVectorBytes;
 
   FourierProduct(const Product& p, DType native);
 
