@@ -4,10 +4,11 @@
 // a rotation of each number, and a product with the matrix of one of length b
 // (ops/fft.py): that is what tiles are efficient at, and their steps exchange
 // whole tensors. The model transforms a row while it is in the cache, so it
-// computes the three steps as one product with the matrix of length a * b, if
-// that is a length of which it has fast transforms.
+// computes the steps as one product with the matrix of length a * b, if that is
+// a length of which it has fast transforms. Each of the two products may have
+// been joined before. Large rotations are two maps.
 //
-// Nothing in the program says that three steps are a transform: it is seen in
+// Nothing in the program says that steps are a transform: it is seen in
 // what they access, and in the constants by which the map multiplies.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_JOINED_TRANSFORMS_H_
