@@ -27,8 +27,6 @@ constexpr Gpr kFrames = Gpr::kR13, kLeft = Gpr::kRbx;
 constexpr Gpr kKept[] = {kLeft,     kSlots,    kFrames,
                          kBases[0], kBases[1], kBases[2]};
 
-constexpr int kEqual = 0x84, kNotEqual = 0x85;
-
 // Values of all iterations that have a register; a guess.
 constexpr size_t kMostPinned = IPU_AVX512 ? 12 : 7;
 
@@ -36,9 +34,8 @@ bool HasCalls(std::span<const TapeStep> steps) {
   return !std::all_of(steps.begin(), steps.end(), IsCode);
 }
 
-std::vector<uint8_t> CompileNested(const TapeLoop& loop,
-                                   const TapePlaces& places,
-                                   const Bases& bases);
+Assembler CompileNested(const TapeLoop& loop, const TapePlaces& places,
+                        const Bases& bases);
 
 class LoopCompiler {
  public:
@@ -53,25 +50,26 @@ class LoopCompiler {
         free_(free),
         calls_(HasCalls(steps)),
         registers_(steps, places, bases, calls_, predicate),
-        emitter_(steps, places, registers_, free) {}
+        emitter_(steps, registers_, free) {}
 
-  // The steps once. Sets the zero flag unless the predicate holds.
-  std::vector<uint8_t> Once() {
+  // The steps once, which set `holds` to the condition under which the
+  // predicate holds.
+  Assembler Once(Condition& holds) {
     BeginPart();
     Steps();
-    if (tests_) registers_.TestPredicate();
+    holds = registers_.TestPredicate();
     EndPart();
-    return failed_ ? std::vector<uint8_t>() : code_.code();
+    return failed_ ? Assembler() : code_;
   }
 
   // The loop. If it is `bounded`, it ends after kLeft iterations at most.
-  std::vector<uint8_t> Loop(bool bounded) {
+  Assembler Loop(bool bounded) {
     BeginPart();
     registers_.Pin(most_pinned_);
     if (calls_) {  // which keep nothing that is hoisted
       EndPart();
       BeginPart();
-    } else {
+    } else if (most_pinned_ > 0) {
       registers_.Point();
     }
     size_t loop = code_.size();
@@ -80,22 +78,24 @@ class LoopCompiler {
     registers_.UpdatePinned();
     Assembler& body = emit().body();
     size_t ends = 0;
+    Condition goes_on = Condition::kNotEqual;
     if (!tests_) {
       body.Bytes({0x48, 0xff, 0xcb});  // dec rbx
     } else {
       body.SubtractOne(kLeft);
-      registers_.TestPredicate();
+      goes_on = registers_.TestPredicate();
       if (bounded) {
-        ends = body.Jump(kEqual);
+        ends = body.Jump(Opposite(goes_on));
         body.TestSelf(kLeft);
+        goes_on = Condition::kNotEqual;
       }
     }
     if (!calls_) loop += emit().hoisted().size() + before;
     const size_t at = ends + code_.size() + emit().hoisted().size();
     EndPart();
-    code_.JumpBack(kNotEqual, loop);
+    code_.JumpBack(goes_on, loop);
     if (ends > 0) code_.Land(at);
-    return failed_ ? std::vector<uint8_t>() : code_.code();
+    return failed_ ? Assembler() : code_;
   }
 
  private:
@@ -112,10 +112,7 @@ class LoopCompiler {
     code_.Append(emit().body());
   }
 
-  void BeginPart() {
-    registers_.BeginPart();
-    emitter_.BeginPart();
-  }
+  void BeginPart() { registers_.BeginPart(); }
 
   void Steps() {
     for (size_t k = 0; k < steps_.size() && !failed_; ++k) {
@@ -125,8 +122,8 @@ class LoopCompiler {
       } else if (s.loop != nullptr) {
         registers_.Forget(k);
         EndPart();
-        const auto nested = CompileNested(*s.loop, places_, bases_);
-        failed_ |= nested.empty();
+        const Assembler nested = CompileNested(*s.loop, places_, bases_);
+        failed_ |= nested.size() == 0;
         code_.Append(nested);
         BeginPart();
       } else if (IsCode(s)) {
@@ -172,7 +169,7 @@ class LoopCompiler {
         if (!s.last) {
           code_.Bytes({0x81, 0xf9});  // cmp ecx, number
           code_.Immediate(number_);
-          next_ = code_.Jump(kNotEqual);
+          next_ = code_.Jump(Condition::kNotEqual);
         }
         ++number_;
         code_.Load(Gpr::kRcx, kSlots, slot * 8);
@@ -270,9 +267,9 @@ class LoopCompiler {
 
 // The fewer registers are pinned, the more are left for each step.
 template <typename F>
-std::vector<uint8_t> Compile(std::span<const TapeStep> steps,
-                             const TapePlaces& places, const Bases& bases,
-                             std::optional<uint16_t> predicate, const F& run) {
+Assembler Compile(std::span<const TapeStep> steps, const TapePlaces& places,
+                  const Bases& bases, std::optional<uint16_t> predicate,
+                  const F& run) {
   constexpr std::pair<size_t, int> kAttempts[] = {{kMostPinned, kFewFree},
                                                   {kMostPinned, kManyFree},
                                                   {4, kFewFree},
@@ -281,19 +278,18 @@ std::vector<uint8_t> Compile(std::span<const TapeStep> steps,
   for (const auto& [pinned, free] : kAttempts) {
     auto code =
         run(LoopCompiler(steps, places, bases, predicate, pinned, free));
-    if (!code.empty()) return code;
+    if (code.size() > 0) return code;
   }
   return {};
 }
 
-std::vector<uint8_t> CompileNested(const TapeLoop& loop,
-                                   const TapePlaces& places,
-                                   const Bases& bases) {
+Assembler CompileNested(const TapeLoop& loop, const TapePlaces& places,
+                        const Bases& bases) {
   const bool tests = loop.predicate.has_value();
   const auto body =
       Compile(loop.body, places, bases, loop.predicate,
               [](LoopCompiler&& c) { return c.Loop(/*bounded=*/false); });
-  if (body.empty()) return {};
+  if (body.size() == 0) return {};
   Assembler code;
   // Twice, so that the stack is aligned.
   for (int k = 0; k < 2; ++k) code.Push(kLeft);
@@ -301,12 +297,13 @@ std::vector<uint8_t> CompileNested(const TapeLoop& loop,
     code.Move(kLeft, loop.trips);
     code.Append(body);
   } else {
+    Condition holds{};
     const auto condition =
         Compile(loop.condition, places, bases, loop.predicate,
-                [](LoopCompiler&& c) { return c.Once(); });
-    if (condition.empty()) return {};
+                [&](LoopCompiler&& c) { return c.Once(holds); });
+    if (condition.size() == 0) return {};
     code.Append(condition);
-    const size_t ends = code.Jump(kEqual);
+    const size_t ends = code.Jump(Opposite(holds));
     code.Move(kLeft, ~uint64_t{0});
     code.Append(body);
     code.Not(kLeft);
@@ -315,7 +312,7 @@ std::vector<uint8_t> CompileNested(const TapeLoop& loop,
     code.Land(ends);
   }
   for (int k = 0; k < 2; ++k) code.Pop(kLeft);
-  return code.code();
+  return code;
 }
 
 // Counts how often slots of each base are read and written.
@@ -358,13 +355,14 @@ std::vector<uint8_t> CompileLoop(const TapeLoop& loop,
   const auto body =
       Compile(loop.body, places, bases, loop.predicate,
               [](LoopCompiler&& c) { return c.Loop(/*bounded=*/true); });
-  if (body.empty()) return {};
+  if (body.size() == 0) return {};
   code.Append(body);
   code.Pop(Gpr::kRax);
   code.Bytes({0x48, 0x29, 0xd8});  // sub rax, rbx
   code.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
   for (size_t k = std::size(kKept); k-- > 0;) code.Pop(kKept[k]);
   code.Bytes({0xc3});
+  code.PlaceAside();
   return code.code();
 }
 

@@ -36,8 +36,14 @@ bool IsCode(const TapeStep& s) {
 }
 
 void StepEmitter::Emit(size_t k) {
+  if (registers_.IsGeneral(k)) return general_.Emit(k);
   const TapeStep& s = steps_[k];
   registers_.MakeRoom(k, Needed(s));
+  if (s.window != nullptr) {
+    // For the indices, what one is clamped to, and a value.
+    const auto needed = static_cast<int>(s.window->indices.size()) + 2;
+    registers_.MakeGeneralRoom(k, needed);
+  }
   Held made{.lanes = s.ResultLanes(), .width = s.ResultWidth()};
   ElementAccess& access = registers_.access();
   switch (s.kind) {
@@ -84,11 +90,8 @@ void StepEmitter::Emit(size_t k) {
       break;
     }
     case TapeStep::kCopy: {
-      emit().SetLanes(1);
-      const int reg = emit().NewRegister();
-      access.Load(s.dtype, true, 4, reg, AtOperand(s, 0));
-      access.Store(s.dtype, true, 4, reg, registers_.At(registers_.Result(s)));
-      emit().Free(reg);
+      const Gpr value = LoadSmall(s.dtype, AtOperand(s, 0));
+      StoreSmall(s.dtype, value, registers_.At(registers_.Result(s)));
       break;
     }
     case TapeStep::kStore: {
@@ -109,36 +112,53 @@ void StepEmitter::Emit(size_t k) {
     }
     case TapeStep::kSlice: {
       const Address window = windows_.Find(s, s.step.operands[1]);
-      emit().SetLanes(s.lanes);
-      const int reg = emit().NewRegister();
       if (s.GivesRegister()) {
-        access.LoadWhole(s.width, reg, window);
-        made.reg = reg;
+        emit().SetLanes(s.lanes);
+        made.reg = emit().NewRegister();
+        access.LoadWhole(s.width, made.reg, window);
         break;
       }
-      access.Load(s.dtype, true, 4, reg, window);
-      access.Store(s.dtype, true, 4, reg, registers_.At(registers_.Result(s)));
-      emit().Free(reg);
+      const Gpr value = LoadSmall(s.dtype, window);
+      StoreSmall(s.dtype, value, registers_.At(registers_.Result(s)));
       break;
     }
-    case TapeStep::kUpdate: {
-      const size_t value = s.NumOperands() - 1;
-      const bool loads = !s.ReadsRegister(value);
-      const int reg = loads ? emit().NewRegister() : registers_.Get(s, value);
-      emit().SetLanes(s.lanes);
-      if (loads) access.Load(s.dtype, true, 4, reg, AtOperand(s, value));
-      const Address window = windows_.Find(s, registers_.Result(s));
-      emit().SetLanes(s.lanes);
-      access.Store(s.dtype, true, s.width, reg, window);
-      windows_.Land();
-      if (loads) emit().Free(reg);
+    case TapeStep::kUpdate:
+      Update(k);
       break;
-    }
     default:
       break;
   }
   registers_.Define(k, made);
-  windows_.Forget(registers_.Result(s));
+}
+
+// The value is loaded before the window is found, which may jump behind the
+// store.
+void StepEmitter::Update(size_t k) {
+  const TapeStep& s = steps_[k];
+  const size_t operand = s.NumOperands() - 1;
+  const uint16_t tensor = registers_.Result(s);
+  if (!s.ReadsRegister(operand)) {
+    const Gpr value = LoadSmall(s.dtype, AtOperand(s, operand));
+    StoreSmall(s.dtype, value, windows_.Find(s, tensor));
+  } else if (s.lanes == 1 && s.width == 4 && registers_.IsGeneral(k, operand)) {
+    const Gpr value = registers_.GetGeneral(s, operand);
+    emit().body().Store(4, windows_.Find(s, tensor), value);
+  } else {
+    const int value = registers_.Get(s, operand);
+    const Address window = windows_.Find(s, tensor);
+    emit().SetLanes(s.lanes);
+    registers_.access().Store(DType::kNone, true, s.width, value, window);
+  }
+  windows_.Land();
+}
+
+// An element of 1 or 2 bytes, which is only moved: no address has rdx.
+Gpr StepEmitter::LoadSmall(DType dtype, Address at) {
+  emit().body().LoadSmall(Gpr::kRdx, dtype == DType::kU8 ? 1 : 2, at);
+  return Gpr::kRdx;
+}
+void StepEmitter::StoreSmall(DType dtype, Gpr value, Address at) {
+  emit().body().Store(dtype == DType::kU8 ? 1 : 2, at, value);
 }
 
 // Holds a boolean as it is in `value`, or else as a mask or flags.

@@ -10,6 +10,7 @@
 
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/general_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_registers.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_windows.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
@@ -27,15 +28,14 @@ bool IsCode(const TapeStep& s);
 class StepEmitter {
  public:
   // `free`: one of the above.
-  StepEmitter(std::span<const TapeStep> steps, const TapePlaces& places,
-              LoopRegisters& registers, int free)
+  StepEmitter(std::span<const TapeStep> steps, LoopRegisters& registers,
+              int free)
       : steps_(steps),
         free_(free),
         registers_(registers),
-        windows_(registers, places) {}
+        windows_(registers),
+        general_(steps, registers, windows_) {}
 
-  // A part of the code begins: general registers hold no index.
-  void BeginPart() { windows_.Forget(); }
   // Emits step k, for which IsCode.
   void Emit(size_t k);
 
@@ -45,6 +45,9 @@ class StepEmitter {
   VectorEmitter& emit() { return registers_.emit(); }
   Address AtOperand(const TapeStep& s, size_t j);
   int Needed(const TapeStep& s) const;
+  void Update(size_t k);
+  Gpr LoadSmall(DType dtype, Address at);
+  void StoreSmall(DType dtype, Gpr value, Address at);
   void Keep(const Held& value, Held& made);
   uint8_t SelectedLanes(size_t k) const;
   void CompareSpread(const program::Instruction& i, uint8_t lanes, Mask mask,
@@ -57,6 +60,7 @@ class StepEmitter {
   const int free_;
   LoopRegisters& registers_;
   LoopWindows windows_;
+  GeneralEmitter general_;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS
