@@ -222,7 +222,7 @@ class Body {
   template <typename Run>
   std::vector<char> After(const Run& run) const {
     std::vector<char> memory = memory_;
-    char* const bases[] = {memory.data()};
+    char* const bases[] = {memory.data(), memory.data()};
     run(Memory{bases});
     const auto same_nan = [&]<typename T>(const Floats& f, T x) {
       for (int64_t i = 0; i < f.n; ++i) {
@@ -251,7 +251,8 @@ class Body {
   // What Add adds to instead of parts_.
   std::vector<const Kernel*>* kernels_to_ = nullptr;
   bool calls_kernels_ = false;
-  inline static const std::vector<uint32_t> kStorage = {0};
+  // Two bases of the same memory.
+  inline static const std::vector<uint32_t> kStorage = {0, 0};
 };
 
 // n elements with all special values of a type.

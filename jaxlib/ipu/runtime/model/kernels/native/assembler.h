@@ -64,6 +64,28 @@ struct Lanes {
   bool zero = false;   // zero the unselected lanes instead of keeping them
 };
 
+// An operation on general registers, by its number in the processor's manuals.
+enum class Alu : uint8_t { kAdd, kOr, kAnd = 4, kSub, kXor, kCompare };
+// A condition of the flags, likewise. Odd ones are the opposite of the even ones
+// before them.
+enum class Condition : uint8_t {
+  kBelow = 2,
+  kAboveEqual,
+  kEqual,
+  kNotEqual,
+  kBelowEqual,
+  kAbove,
+  kNegative,
+  kNotNegative,
+  kLess = 12,
+  kGreaterEqual,
+  kLessEqual,
+  kGreater,
+};
+inline Condition Opposite(Condition c) {
+  return static_cast<Condition>(static_cast<int>(c) ^ 1);
+}
+
 class Assembler {
  public:
   const std::vector<uint8_t>& code() const { return code_; }
@@ -71,6 +93,10 @@ class Assembler {
   void Append(const Assembler& other) {
     for (const size_t end : other.references_) {
       references_.push_back(size() + end);
+    }
+    for (const SeldomRun& aside : other.asides_) {
+      asides_.push_back(
+          {size() + aside.jump, size() + aside.back, aside.code});
     }
     Append(other.code_);
   }
@@ -132,6 +158,20 @@ class Assembler {
     code_.insert(code_.end(), constants.begin(), constants.end());
   }
 
+  // Code that is seldom run: `jump` leads to it, and it leads back to here. It
+  // has no references. PlaceAside puts all of it behind the rest.
+  void Aside(size_t jump, const Assembler& code) {
+    asides_.push_back({jump, size(), code.code()});
+  }
+  void PlaceAside() {
+    for (const auto& [jump, back, code] : asides_) {
+      Land(jump);
+      Append(code);
+      Patch(JumpAlways(), back);
+    }
+    asides_.clear();
+  }
+
   // General-purpose registers, 64 bits.
   void Load(Gpr to, Gpr base, int32_t offset) {  // to = [base + offset]
     Rex(Number(to), Number(base));
@@ -140,10 +180,10 @@ class Assembler {
     Immediate(offset);
   }
   // to = the one or two bytes at an address
-  void LoadSmall(Gpr to, int bytes, Address at) {
+  void LoadSmall(Gpr to, int bytes, Address at, bool is_signed = false) {
     const int t = Number(to);
     Bytes({0x40 | (t >> 3) << 2 | IndexBit(at) << 1 | Number(at.base) >> 3,
-           0x0f, bytes == 1 ? 0xb6 : 0xb7});
+           0x0f, (is_signed ? 0xbe : 0xb6) + (bytes == 2)});
     Memory(t, at);
   }
   void CompareByte(Address at, uint8_t value) {
@@ -191,29 +231,27 @@ class Assembler {
     Rex(0, Number(r));
     Bytes({0xc1, 0xe0 | (Number(r) & 7), by});
   }
+  void ShiftRight(Gpr r, int by) {  // logically
+    Rex(0, Number(r));
+    Bytes({0xc1, 0xe8 | (Number(r) & 7), by});
+  }
+  void ExtendSigned(Gpr to, Gpr from) {  // to = the lowest 32 bits of from
+    const int t = Number(to), f = Number(from);
+    Rex(t, f);
+    Bytes({0x63, 0xc0 | (t & 7) << 3 | (f & 7)});
+  }
+  void Multiply(Gpr to, Gpr by) {  // to *= by
+    const int t = Number(to), b = Number(by);
+    Rex(t, b);
+    Bytes({0x0f, 0xaf, 0xc0 | (t & 7) << 3 | (b & 7)});
+  }
   void Multiply(Gpr to, Gpr from, int32_t by) {  // to = from * by
     const int t = Number(to), f = Number(from);
     Rex(t, f);
     Bytes({0x69, 0xc0 | (t & 7) << 3 | (f & 7)});
     Immediate(by);
   }
-  void Compare32(Gpr r, int32_t value) {
-    Bytes({0x40 | Number(r) >> 3, 0x81, 0xf8 | (Number(r) & 7)});
-    Immediate(value);
-  }
-  void Compare32(Gpr a, Gpr b) { Arithmetic32(0x39, a, b); }
-  // to = from if the flags of a comparison are so: 0x48 negative, 0x4f greater
-  void Move32If(int condition, Gpr to, Gpr from) {
-    const int t = Number(to), f = Number(from);
-    Bytes({0x40 | (t >> 3) << 2 | f >> 3, 0x0f, condition,
-           0xc0 | (t & 7) << 3 | (f & 7)});
-  }
   void TestSelf(Gpr r) { Arithmetic(0x85, r, r); }
-  void Test32(Gpr a, Gpr b) { Arithmetic32(0x85, a, b); }
-  void Move32(Gpr to, int32_t value) {
-    Bytes({0x40 | Number(to) >> 3, 0xb8 | (Number(to) & 7)});
-    Immediate(value);
-  }
   void Not(Gpr r) {
     Rex(0, Number(r));
     Bytes({0xf7, 0xd0 | (Number(r) & 7)});
@@ -231,6 +269,63 @@ class Assembler {
     Bytes({0x58 | (Number(r) & 7)});
   }
 
+  // General-purpose registers, 32 bits: the upper half of a result is 0. Moves,
+  // loads, stores, LoadAddress32 and SetIf keep the flags.
+  void Move32(Gpr to, int32_t value) {
+    Bytes({0x40 | Number(to) >> 3, 0xb8 | (Number(to) & 7)});
+    Immediate(value);
+  }
+  void Move32(Gpr to, Gpr from) { Arithmetic32(0x89, to, from); }
+  void Load32(Gpr to, Address at) { Access(0x8b, Number(to), at); }
+  void Store(int bytes, Address at, Gpr from) {  // the lowest 1, 2 or 4
+    if (bytes == 2) Bytes({0x66});
+    Access(bytes == 1 ? 0x88 : 0x89, Number(from), at);
+  }
+  void LoadAddress32(Gpr to, Address at) { Access(0x8d, Number(to), at); }
+  void Compute32(Alu op, Gpr to, Gpr by) {
+    Arithmetic32(static_cast<int>(op) * 8 + 1, to, by);
+  }
+  void Compute32(Alu op, Gpr to, int32_t by) {
+    if (op == Alu::kCompare && by == 0) return Test32(to, to);
+    const bool is_short = by == static_cast<int8_t>(by);
+    Bytes({0x40 | Number(to) >> 3, is_short ? 0x83 : 0x81,
+           0xc0 | static_cast<int>(op) << 3 | (Number(to) & 7)});
+    if (is_short) return Bytes({by});
+    Immediate(by);
+  }
+  void Test32(Gpr a, Gpr b) { Arithmetic32(0x85, a, b); }
+  void Multiply32(Gpr to, Gpr by) { Extended(0xaf, to, by); }
+  void Multiply32(Gpr r, int32_t by) {
+    const int n = Number(r);
+    Bytes({0x40 | (n >> 3) << 2 | n >> 3, 0x69,
+           0xc0 | (n & 7) << 3 | (n & 7)});
+    Immediate(by);
+  }
+  void Negate32(Gpr r) { Unary32(0xf7, 3, r); }
+  void Not32(Gpr r) { Unary32(0xf7, 2, r); }
+  // `which`: 4 left, 5 logically right, 7 arithmetically right
+  void Shift32(int which, Gpr r, int by) {
+    Unary32(0xc1, which, r);
+    Bytes({by});
+  }
+  // to <- the lowest 1 or 2 bytes
+  void Extend32(bool is_signed, int bytes, Gpr to, Gpr from) {
+    Extended((is_signed ? 0xbe : 0xb6) + (bytes == 2), to, from);
+  }
+  void Move32If(Condition c, Gpr to, Gpr from) {
+    Extended(0x40 | static_cast<int>(c), to, from);
+  }
+  void SetIf(Condition c, Gpr to) {  // to = c ? 1 : 0
+    Bytes({0x40 | Number(to) >> 3, 0x0f, 0x90 | static_cast<int>(c),
+           0xc0 | (Number(to) & 7)});
+    Extend32(false, 1, to, to);
+  }
+  void SetIf(Condition c, Address at) {  // a byte
+    Bytes({0x40 | IndexBit(at) << 1 | Number(at.base) >> 3, 0x0f,
+           0x90 | static_cast<int>(c)});
+    Memory(0, at);
+  }
+
   // Mask registers (AVX-512).
   void MoveToMask(int mask, Gpr from) {  // one below r8
     Bytes({0xc4, 0xe1, 0xfb, 0x92, 0xc0 | mask << 3 | Number(from)});
@@ -239,10 +334,10 @@ class Assembler {
     Bytes({0xc4, 0xe1, 0xf8, 0x90, 0x04 | mask << 3, 0xd1});
   }
 
-  // Conditional jumps: 0x82 below, 0x84 equal, 0x85 not equal. Jump returns a
-  // handle for Land, which sets its target; JumpBack takes the target.
-  size_t Jump(int condition) {
-    Bytes({0x0f, condition});
+  // Conditional jumps. Jump returns a handle for Land, which sets its target;
+  // JumpBack takes the target.
+  size_t Jump(Condition c) {
+    Bytes({0x0f, 0x80 | static_cast<int>(c)});
     Immediate(int32_t{0});
     return size();
   }
@@ -251,8 +346,8 @@ class Assembler {
     Immediate(int32_t{0});
     return size();
   }
-  void JumpBack(int condition, size_t target) {
-    const size_t after = Jump(condition);
+  void JumpBack(Condition c, size_t target) {
+    const size_t after = Jump(c);
     Patch(after, target);
   }
   void Land(size_t jump) { Patch(jump, size()); }
@@ -269,6 +364,20 @@ class Assembler {
     const int t = Number(to), f = Number(from);
     Bytes({0x40 | (f >> 3) << 2 | t >> 3, opcode,
            0xc0 | (f & 7) << 3 | (t & 7)});
+  }
+  void Extended(int opcode, Gpr to, Gpr from) {
+    const int t = Number(to), f = Number(from);
+    Bytes({0x40 | (t >> 3) << 2 | f >> 3, 0x0f, opcode,
+           0xc0 | (t & 7) << 3 | (f & 7)});
+  }
+  void Unary32(int opcode, int number, Gpr r) {
+    Bytes({0x40 | Number(r) >> 3, opcode,
+           0xc0 | number << 3 | (Number(r) & 7)});
+  }
+  void Access(int opcode, int reg, Address at) {
+    Bytes({0x40 | (reg >> 3) << 2 | IndexBit(at) << 1 | Number(at.base) >> 3,
+           opcode});
+    Memory(reg, at);
   }
   void Group(int number, Gpr to, int32_t value) {
     Rex(0, Number(to));
@@ -326,7 +435,13 @@ class Assembler {
            op.code});
   }
 
+  struct SeldomRun {
+    size_t jump, back;
+    std::vector<uint8_t> code;
+  };
+
   std::vector<uint8_t> code_;
+  std::vector<SeldomRun> asides_;
   std::vector<size_t> references_;  // ends of instructions that read constants
 };
 

@@ -151,7 +151,7 @@ class Compiler {
     if (vectors_ == 1) {
       a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
       a.And(Gpr::kRdx, -emit_.lanes());
-      return a.Jump(0x84);
+      return a.Jump(Condition::kEqual);
     }
     a.Load(Gpr::kRax, Gpr::kRdi, offsetof(Frame, count));
     a.Move(Gpr::kRcx, static_cast<uint64_t>(vectors_ * emit_.lanes()));
@@ -161,7 +161,7 @@ class Compiler {
     a.Move(Gpr::kRdx, Gpr::kRcx);
     a.Zero(Gpr::kRax);
     a.Compare(Gpr::kRax, Gpr::kRdx);
-    return a.Jump(0x84);
+    return a.Jump(Condition::kEqual);
   }
 
   // Whether a value is stored past the caches.
@@ -183,7 +183,7 @@ class Compiler {
       if (!Streams(v) || later) continue;
       body_.Load(Gpr::kRcx, Gpr::kRsi, v.stored * 8);
       body_.And(Gpr::kRcx, kVectorBytes - 1);
-      jumps.push_back(body_.Jump(0x85));
+      jumps.push_back(body_.Jump(Condition::kNotEqual));
     }
     return jumps;
   }
@@ -201,7 +201,7 @@ class Compiler {
       if (pointers_[k].step != 0) a.Add(kPointers[k], pointers_[k].step);
     }
     a.Compare(Gpr::kRax, Gpr::kRdx);
-    a.JumpBack(0x82, loop);
+    a.JumpBack(Condition::kBelow, loop);
   }
 
 #if IPU_AVX512
@@ -213,11 +213,11 @@ class Compiler {
     for (vector_ = 0; vector_ < vectors_; ++vector_) {
       a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
       a.Subtract(Gpr::kRdx, Gpr::kRax);
-      ends.push_back(a.Jump(0x8e));  // not above 0
+      ends.push_back(a.Jump(Condition::kLessEqual));  // not above 0
       if (vector_ + 1 < vectors_) {
         a.Move(Gpr::kRcx, static_cast<uint64_t>(emit_.lanes()));
         a.Compare(Gpr::kRdx, Gpr::kRcx);
-        const size_t some = a.Jump(0x82);
+        const size_t some = a.Jump(Condition::kBelow);
         a.Move(Gpr::kRdx, Gpr::kRcx);
         a.Land(some);
       }
@@ -238,7 +238,7 @@ class Compiler {
     Assembler& a = body_;
     a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
     a.Compare(Gpr::kRax, Gpr::kRdx);
-    const size_t no_tail = a.Jump(0x84);
+    const size_t no_tail = a.Jump(Condition::kEqual);
     emit_.SetLanes(1);
     Vectors();
     a.Land(no_tail);

@@ -1,74 +1,41 @@
-// Compiles the tape of a loop to one function, with the loop around it and the
-// loops in it: what each step emits. Which register holds what is in
-// loop_registers.h.
+// Compiles the tape of a loop to one function: the loop around the steps, the
+// loops among them, branches and calls. What each other step emits is in
+// step_emitter.h, which register holds what in loop_registers.h.
 
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/instructions/vector_function.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
-#include "jaxlib/ipu/runtime/model/kernels/native/is_native.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_registers.h"
-#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_windows.h"
-#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/scalar_division.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/step_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
-
-using program::Instruction;
-using program::Opcode;
 
 // Registers of the function, which calls keep, as they do kSlots and kBases.
 constexpr Gpr kFrames = Gpr::kR13, kLeft = Gpr::kRbx;
 constexpr Gpr kKept[] = {kLeft,     kSlots,    kFrames,
                          kBases[0], kBases[1], kBases[2]};
 
-constexpr int kEqual = 0x84, kNotEqual = 0x85;
-
-// Registers that have to be free before a step: for its operands, its result
-// and its own use. Guesses: compiled again with more if they do not suffice.
-constexpr int kFewFree = 5, kManyFree = 8;
 // Values of all iterations that have a register; a guess.
 constexpr size_t kMostPinned = IPU_AVX512 ? 12 : 7;
-
-// Whether an instruction is a single one of the machine, on floats.
-bool IsSimple(const TapeStep& s) {
-  const Instruction& i = s.instruction;
-  if (s.kind != TapeStep::kCompute || !program::IsFloat(i.type)) return false;
-  return (i.op >= program::kMulAdd && i.op <= program::kSubMul) ||
-         i.op == Opcode::kAdd || i.op == Opcode::kSub || i.op == Opcode::kMul ||
-         i.op == Opcode::kDiv || i.op == Opcode::kSqrt;
-}
-
-// Whether an instruction changes nothing (Same of make_step.cc).
-bool IsMove(const Instruction& i) {
-  return i.op == Opcode::kConvert && program::TypeBefore(i) == i.type;
-}
-
-// Whether a step is machine code without a call.
-bool IsCode(const TapeStep& s) {
-  if (!s.IsOnSlots()) return false;
-  return s.kind != TapeStep::kCompute || IsNative(s.instruction) ||
-         IsScalarDivision(s);
-}
 
 bool HasCalls(std::span<const TapeStep> steps) {
   return !std::all_of(steps.begin(), steps.end(), IsCode);
 }
 
-std::vector<uint8_t> CompileNested(const TapeLoop& loop,
-                                   const TapePlaces& places,
-                                   const Bases& bases);
+Assembler CompileNested(const TapeLoop& loop, const TapePlaces& places,
+                        const Bases& bases);
 
 class LoopCompiler {
  public:
@@ -83,25 +50,26 @@ class LoopCompiler {
         free_(free),
         calls_(HasCalls(steps)),
         registers_(steps, places, bases, calls_, predicate),
-        windows_(registers_, places) {}
+        emitter_(steps, registers_, free) {}
 
-  // The steps once. Sets the zero flag unless the predicate holds.
-  std::vector<uint8_t> Once() {
+  // The steps once, which set `holds` to the condition under which the
+  // predicate holds.
+  Assembler Once(Condition& holds) {
     BeginPart();
     Steps();
-    if (tests_) registers_.TestPredicate();
+    holds = registers_.TestPredicate();
     EndPart();
-    return failed_ ? std::vector<uint8_t>() : code_.code();
+    return failed_ ? Assembler() : code_;
   }
 
   // The loop. If it is `bounded`, it ends after kLeft iterations at most.
-  std::vector<uint8_t> Loop(bool bounded) {
+  Assembler Loop(bool bounded) {
     BeginPart();
     registers_.Pin(most_pinned_);
     if (calls_) {  // which keep nothing that is hoisted
       EndPart();
       BeginPart();
-    } else {
+    } else if (most_pinned_ > 0) {
       registers_.Point();
     }
     size_t loop = code_.size();
@@ -110,27 +78,27 @@ class LoopCompiler {
     registers_.UpdatePinned();
     Assembler& body = emit().body();
     size_t ends = 0;
+    Condition goes_on = Condition::kNotEqual;
     if (!tests_) {
       body.Bytes({0x48, 0xff, 0xcb});  // dec rbx
     } else {
       body.SubtractOne(kLeft);
-      registers_.TestPredicate();
+      goes_on = registers_.TestPredicate();
       if (bounded) {
-        ends = body.Jump(kEqual);
+        ends = body.Jump(Opposite(goes_on));
         body.TestSelf(kLeft);
+        goes_on = Condition::kNotEqual;
       }
     }
     if (!calls_) loop += emit().hoisted().size() + before;
     const size_t at = ends + code_.size() + emit().hoisted().size();
     EndPart();
-    code_.JumpBack(kNotEqual, loop);
+    code_.JumpBack(goes_on, loop);
     if (ends > 0) code_.Land(at);
-    return failed_ ? std::vector<uint8_t>() : code_.code();
+    return failed_ ? Assembler() : code_;
   }
 
  private:
-  using Held = LoopRegisters::Held;
-
   VectorEmitter& emit() { return registers_.emit(); }
 
   static const void* FunctionOf(const TapeStep& s) {
@@ -144,10 +112,7 @@ class LoopCompiler {
     code_.Append(emit().body());
   }
 
-  void BeginPart() {
-    registers_.BeginPart();
-    windows_.Forget();
-  }
+  void BeginPart() { registers_.BeginPart(); }
 
   void Steps() {
     for (size_t k = 0; k < steps_.size() && !failed_; ++k) {
@@ -157,12 +122,12 @@ class LoopCompiler {
       } else if (s.loop != nullptr) {
         registers_.Forget(k);
         EndPart();
-        const auto nested = CompileNested(*s.loop, places_, bases_);
-        failed_ |= nested.empty();
+        const Assembler nested = CompileNested(*s.loop, places_, bases_);
+        failed_ |= nested.size() == 0;
         code_.Append(nested);
         BeginPart();
       } else if (IsCode(s)) {
-        Emit(k);
+        emitter_.Emit(k);
       } else if (const void* f = FunctionOf(s)) {
         CallFunction(k, f);
       } else {
@@ -204,7 +169,7 @@ class LoopCompiler {
         if (!s.last) {
           code_.Bytes({0x81, 0xf9});  // cmp ecx, number
           code_.Immediate(number_);
-          next_ = code_.Jump(kNotEqual);
+          next_ = code_.Jump(Condition::kNotEqual);
         }
         ++number_;
         code_.Load(Gpr::kRcx, kSlots, slot * 8);
@@ -283,255 +248,6 @@ class LoopCompiler {
     }
   }
 
-  // --- Machine code ---------------------------------------------------------
-
-  void Emit(size_t k) {
-    const TapeStep& s = steps_[k];
-    registers_.MakeRoom(k, Needed(s));
-    Held made{.lanes = s.ResultLanes(), .width = s.ResultWidth()};
-    ElementAccess& access = registers_.access();
-    switch (s.kind) {
-      case TapeStep::kCompute:
-        if (IsMove(s.instruction)) {
-          made.reg = registers_.Take(s, k);
-        } else {
-          Compute(k, made);
-        }
-        break;
-      case TapeStep::kLoad:
-        emit().SetLanes(s.lanes);
-        if (const Held* stored = registers_.Stored(s)) {
-          Keep(*stored, made);
-        } else {
-          made.reg = emit().NewRegister();
-          access.Load(s.dtype, s.moved, s.width, made.reg, AtOperand(s, 0));
-        }
-        break;
-      case TapeStep::kSpread: {
-        const Held& value = registers_.held(registers_.Operand(s, 0));
-        const Mask mask = value.mask;
-        if (mask.reg >= 0 && value.mask_lanes >= s.lanes) {
-          made.mask = mask;
-          made.mask_lanes = s.lanes;
-          break;
-        }
-        if (mask.reg >= 0 && registers_.IsCondition(k)) {
-          emit().SetLanes(s.lanes);
-          made.reg = emit().NewRegister();
-          made.all_bits = true;
-          emit().SpreadMask(made.reg, mask);
-          break;
-        }
-        const int one = registers_.Get(s, 0);
-        made.reg = emit().NewRegister();
-        emit().Spread(s.width, made.reg, one);
-        break;
-      }
-      case TapeStep::kSum: {
-        const int lanes = registers_.Get(s, 0);
-        made.reg = emit().NewRegister();
-        emit().AddLanes(s.instruction.type, s.negative, made.reg, lanes);
-        break;
-      }
-      case TapeStep::kCopy: {
-        emit().SetLanes(1);
-        const int reg = emit().NewRegister();
-        access.Load(s.dtype, true, 4, reg, AtOperand(s, 0));
-        access.Store(s.dtype, true, 4, reg,
-                     registers_.At(registers_.Result(s)));
-        emit().Free(reg);
-        break;
-      }
-      case TapeStep::kStore: {
-        const Held& value = registers_.held(registers_.Operand(s, 0));
-        const uint16_t to = registers_.Result(s);
-        if (s.dtype == DType::kBool && value.mask.reg >= 0) {
-          emit().SetLanes(s.lanes);
-          access.StoreMask(value.mask, registers_.At(to));
-        } else {
-          const int reg = registers_.Get(s, 0);
-          access.Store(s.dtype, true, s.width, reg, registers_.At(to));
-        }
-        if (s.dtype != DType::kBool || !registers_.IsReadAfter(k)) break;
-        // The next step has it sooner than through memory.
-        made.is_bool = true;
-        Keep(value, made);
-        break;
-      }
-      case TapeStep::kSlice: {
-        const Address window = windows_.Find(s, s.step.operands[1]);
-        emit().SetLanes(s.lanes);
-        const int reg = emit().NewRegister();
-        if (s.GivesRegister()) {
-          access.LoadWhole(s.width, reg, window);
-          made.reg = reg;
-          break;
-        }
-        access.Load(s.dtype, true, 4, reg, window);
-        access.Store(s.dtype, true, 4, reg,
-                     registers_.At(registers_.Result(s)));
-        emit().Free(reg);
-        break;
-      }
-      case TapeStep::kUpdate: {
-        const size_t value = s.NumOperands() - 1;
-        const bool loads = !s.ReadsRegister(value);
-        const int reg = loads ? emit().NewRegister() : registers_.Get(s, value);
-        emit().SetLanes(s.lanes);
-        if (loads) access.Load(s.dtype, true, 4, reg, AtOperand(s, value));
-        const Address window = windows_.Find(s, registers_.Result(s));
-        emit().SetLanes(s.lanes);
-        access.Store(s.dtype, true, s.width, reg, window);
-        windows_.Land();
-        if (loads) emit().Free(reg);
-        break;
-      }
-      default:
-        break;
-    }
-    registers_.Define(k, made);
-    windows_.Forget(registers_.Result(s));
-  }
-
-  // Holds a boolean as it is in `value`, or else as a mask or flags.
-  void Keep(const Held& value, Held& made) {
-    made.mask = value.mask;
-    made.mask_lanes = value.mask_lanes;
-    if (made.mask.reg >= 0) return;
-    made.mask = emit().KeepMask(4);
-    if (made.mask.reg >= 0) return emit().Test(made.mask, value.reg);
-    made.reg = emit().NewRegister();
-    const Mask mask = emit().NewMask(4);
-    emit().Test(mask, value.reg);
-    emit().Flags(made.reg, mask);
-    emit().Free(mask);
-  }
-
-  Address AtOperand(const TapeStep& s, size_t j) {
-    return registers_.At(registers_.Operand(s, j));
-  }
-
-  // How many registers have to be free for a step.
-  int Needed(const TapeStep& s) const {
-    // With many, numbers that are hoisted later find a register, too.
-    if (!IsSimple(s) || free_ == kManyFree) return free_;
-    int needed = 1;
-    for (size_t j = 0; j < s.NumOperands(); ++j) {
-      needed += registers_.held(registers_.Operand(s, j)).reg < 0;
-    }
-    return needed;
-  }
-
-  // How many lanes select by the comparison of single values in step k, if they
-  // do at all.
-  uint8_t SelectedLanes(size_t k) const {
-    std::set<uint16_t> same = {registers_.Result(steps_[k])};
-    for (++k; k < steps_.size() && steps_[k].kind <= TapeStep::kOpaque; ++k) {
-      const TapeStep& s = steps_[k];
-      const bool reads =
-          s.NumOperands() == 1 && same.contains(registers_.Operand(s, 0));
-      if (reads && s.kind == TapeStep::kSpread) {
-        return registers_.IsCondition(k) ? s.lanes : uint8_t{1};
-      }
-      const bool moves =
-          s.kind == TapeStep::kStore || s.kind == TapeStep::kLoad;
-      if (reads && moves && s.dtype == DType::kBool) {
-        same.insert(registers_.Result(s));
-      }
-    }
-    return 1;
-  }
-
-  // Compares single values in all lanes that select by the result: this takes
-  // less time than to spread a mask.
-  void CompareSpread(const Instruction& i, uint8_t lanes, Mask mask, int a,
-                     int b) {
-    emit().SetLanes(lanes);
-    const int x = emit().NewRegister(), y = emit().NewRegister();
-    emit().Spread(4, x, a);
-    emit().Spread(4, y, b);
-    emit().Compare(i, mask, x, y);
-    emit().Free(x);
-    emit().Free(y);
-  }
-
-  void Compute(size_t k, Held& made) {
-    const TapeStep& s = steps_[k];
-    const Instruction& i = s.instruction;
-    if (i.op == Opcode::kSelect) return Select(s, made);
-    if (CombineMasks(s, made)) return;
-    int r[3] = {};
-    for (size_t j = 0; j < s.NumOperands(); ++j) r[j] = registers_.Get(s, j);
-    emit().SetLanes(s.lanes);
-    if (GivesMask(i.op)) {
-      const uint32_t width = program::RegisterBytes(i.type);
-      made.mask = emit().KeepMask(width);
-      const bool keeps = made.mask.reg >= 0;
-      if (!keeps) made.mask = emit().NewMask(width);
-      if (keeps && s.lanes == 1 && width == 4) {
-        made.mask_lanes = SelectedLanes(k);
-      }
-      if (made.mask_lanes > 1) {
-        CompareSpread(i, made.mask_lanes, made.mask, r[0], r[1]);
-      } else {
-        emit().Compare(i, made.mask, r[0], r[1]);
-      }
-      if (keeps) return;
-      made.reg = emit().NewRegister();
-      emit().Flags(made.reg, made.mask);
-      made.mask.reg = -1;
-      return;
-    }
-    made.reg = emit().NewRegister();
-    if (IsScalarDivision(s)) {
-      DivideScalars(s, made.reg, r[0], r[1], emit());
-    } else {
-      emit().Compute(i, made.reg, r[0], r[1], r[2]);
-    }
-  }
-
-  // Keeps what combines two comparisons as a mask, too.
-  bool CombineMasks(const TapeStep& s, Held& made) {
-    // Booleans differ as their XOR says.
-    const Opcode op =
-        s.instruction.op == Opcode::kNe ? Opcode::kXor : s.instruction.op;
-    if ((op != Opcode::kAnd && op != Opcode::kOr && op != Opcode::kXor) ||
-        s.instruction.type != program::RegisterType::kU32) {
-      return false;
-    }
-    const Held& a = registers_.held(registers_.Operand(s, 0));
-    const Held& b = registers_.held(registers_.Operand(s, 1));
-    if (a.mask.reg < 0 || b.mask.reg < 0 || a.mask.width != b.mask.width ||
-        a.lanes != s.lanes || b.lanes != s.lanes) {
-      return false;
-    }
-    made.mask = emit().KeepMask(a.mask.width);
-    if (made.mask.reg < 0) return false;
-    emit().SetLanes(s.lanes);
-    emit().Combine(op, made.mask, a.mask, b.mask);
-    return true;
-  }
-
-  void Select(const TapeStep& s, Held& made) {
-    const int yes = registers_.Get(s, 1), no = registers_.Get(s, 2);
-    if (registers_.held(registers_.Operand(s, 0)).all_bits) {
-      const int bits = registers_.Get(s, 0);
-      made.reg = emit().NewRegister();
-      return emit().Choose(bits, made.reg, no, yes);
-    }
-    Mask mask = registers_.held(registers_.Operand(s, 0)).mask;
-    const bool tests = mask.reg < 0;
-    if (tests) {
-      const int flags = registers_.Get(s, 0);
-      mask = emit().NewMask(4);
-      emit().Test(mask, flags);
-    }
-    emit().SetLanes(s.lanes);
-    made.reg = emit().NewRegister();
-    emit().Blend(made.width, mask, made.reg, no, yes);
-    if (tests) emit().Free(mask);
-  }
-
   const std::span<const TapeStep> steps_;
   const TapePlaces& places_;
   const Bases& bases_;
@@ -545,15 +261,15 @@ class LoopCompiler {
   size_t next_ = 0;           // the jump to the next branch
   std::vector<size_t> ends_;  // the jumps behind the last branch
   LoopRegisters registers_;
-  LoopWindows windows_;
+  StepEmitter emitter_;
   Assembler code_;
 };
 
 // The fewer registers are pinned, the more are left for each step.
 template <typename F>
-std::vector<uint8_t> Compile(std::span<const TapeStep> steps,
-                             const TapePlaces& places, const Bases& bases,
-                             std::optional<uint16_t> predicate, const F& run) {
+Assembler Compile(std::span<const TapeStep> steps, const TapePlaces& places,
+                  const Bases& bases, std::optional<uint16_t> predicate,
+                  const F& run) {
   constexpr std::pair<size_t, int> kAttempts[] = {{kMostPinned, kFewFree},
                                                   {kMostPinned, kManyFree},
                                                   {4, kFewFree},
@@ -562,19 +278,18 @@ std::vector<uint8_t> Compile(std::span<const TapeStep> steps,
   for (const auto& [pinned, free] : kAttempts) {
     auto code =
         run(LoopCompiler(steps, places, bases, predicate, pinned, free));
-    if (!code.empty()) return code;
+    if (code.size() > 0) return code;
   }
   return {};
 }
 
-std::vector<uint8_t> CompileNested(const TapeLoop& loop,
-                                   const TapePlaces& places,
-                                   const Bases& bases) {
+Assembler CompileNested(const TapeLoop& loop, const TapePlaces& places,
+                        const Bases& bases) {
   const bool tests = loop.predicate.has_value();
   const auto body =
       Compile(loop.body, places, bases, loop.predicate,
               [](LoopCompiler&& c) { return c.Loop(/*bounded=*/false); });
-  if (body.empty()) return {};
+  if (body.size() == 0) return {};
   Assembler code;
   // Twice, so that the stack is aligned.
   for (int k = 0; k < 2; ++k) code.Push(kLeft);
@@ -582,12 +297,13 @@ std::vector<uint8_t> CompileNested(const TapeLoop& loop,
     code.Move(kLeft, loop.trips);
     code.Append(body);
   } else {
+    Condition holds{};
     const auto condition =
         Compile(loop.condition, places, bases, loop.predicate,
-                [](LoopCompiler&& c) { return c.Once(); });
-    if (condition.empty()) return {};
+                [&](LoopCompiler&& c) { return c.Once(holds); });
+    if (condition.size() == 0) return {};
     code.Append(condition);
-    const size_t ends = code.Jump(kEqual);
+    const size_t ends = code.Jump(Opposite(holds));
     code.Move(kLeft, ~uint64_t{0});
     code.Append(body);
     code.Not(kLeft);
@@ -596,7 +312,7 @@ std::vector<uint8_t> CompileNested(const TapeLoop& loop,
     code.Land(ends);
   }
   for (int k = 0; k < 2; ++k) code.Pop(kLeft);
-  return code.code();
+  return code;
 }
 
 // Counts how often slots of each base are read and written.
@@ -639,13 +355,14 @@ std::vector<uint8_t> CompileLoop(const TapeLoop& loop,
   const auto body =
       Compile(loop.body, places, bases, loop.predicate,
               [](LoopCompiler&& c) { return c.Loop(/*bounded=*/true); });
-  if (body.empty()) return {};
+  if (body.size() == 0) return {};
   code.Append(body);
   code.Pop(Gpr::kRax);
   code.Bytes({0x48, 0x29, 0xd8});  // sub rax, rbx
   code.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
   for (size_t k = std::size(kKept); k-- > 0;) code.Pop(kKept[k]);
   code.Bytes({0xc3});
+  code.PlaceAside();
   return code.code();
 }
 

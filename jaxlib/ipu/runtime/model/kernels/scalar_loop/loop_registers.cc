@@ -10,6 +10,10 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+// Integers at once in general registers, which addresses are not given; a
+// guess.
+constexpr int kFewGeneral = 3;
+
 // What a function without calls may use for further addresses.
 constexpr Gpr kPointers[] = {Gpr::kRsi, Gpr::kRdi, Gpr::kR8};
 
@@ -33,6 +37,7 @@ LoopRegisters::LoopRegisters(std::span<const TapeStep> steps,
       bases_(bases),
       calls_(calls),
       masks_(std::any_of(steps.begin(), steps.end(), MasksLanes)),
+      general_steps_(steps, places),
       held_(places.same.size()),
       reads_(places.same.size()) {
   if (predicate) predicate_ = places.same[*predicate];
@@ -46,7 +51,11 @@ LoopRegisters::LoopRegisters(std::span<const TapeStep> steps,
 void LoopRegisters::BeginPart() {
   emit_.emplace(kLanes<uint32_t>);
   access_.emplace(*emit_, /*narrow=*/4);
-  for (size_t k = 0; k < pinned_.size(); ++k) emit_->NewHoisted();
+  for (const Pinned& p : pinned_) {
+    if (!p.general) emit_->NewHoisted();
+  }
+  general_.FreeAll();
+  clamped_.clear();
 #if IPU_AVX512
   if (!masks_) return;
   emit_->body().Bytes({0xba, 1, 0, 0, 0,  // mov edx, 1
@@ -66,8 +75,9 @@ void LoopRegisters::Point() {
   const auto use = [&](uint16_t slot) {
     const int64_t key = AddressKey(slot);
     if (key == TapePlaces::kSlotsBase || bases_.contains(key)) return;
-    const Pinned* pin = PinOf(slot);
-    if (pin != nullptr && places_.constant[slot]) return;
+    // Constants are in registers or part of the instructions.
+    const bool is_near = PinOf(slot) != nullptr || general_steps_.Holds(slot);
+    if (places_.constant[slot] && is_near) return;
     const auto at = uses.insert({key, {0, slot}}).first;
     --at->second.first;
   };
@@ -81,6 +91,7 @@ void LoopRegisters::Point() {
   std::sort(most.begin(), most.end());
   Assembler& body = emit_->body();
   for (size_t k = 0; k < std::min(most.size(), std::size(kPointers)); ++k) {
+    if (general_.left() <= kFewGeneral || !general_.Take(kPointers[k])) return;
     const auto [count, key] = most[k];
     body.Load(kPointers[k], kSlots, count.second * 8);
     const int32_t offset = places_.place[count.second].offset;
@@ -105,10 +116,17 @@ Address LoopRegisters::At(uint16_t slot) {
   return {Gpr::kRcx, /*indexed=*/false};
 }
 
-void LoopRegisters::TestPredicate() {
+Condition LoopRegisters::TestPredicate() {
   const Held& held = held_[*predicate_];
-  if (held.mask.reg >= 0) return emit_->TestFirst(held.mask);
-  emit_->body().CompareByte(At(*predicate_), 0);
+  if (held.condition) return *held.condition;
+  if (held.general) {
+    emit_->body().Test32(*held.general, *held.general);
+  } else if (held.mask.reg >= 0) {
+    emit_->TestFirst(held.mask);
+  } else {
+    emit_->body().CompareByte(At(*predicate_), 0);
+  }
+  return Condition::kNotEqual;
 }
 
 // --- Values of all iterations ------------------------------------------------
@@ -121,7 +139,8 @@ const LoopRegisters::Pinned* LoopRegisters::PinOf(uint16_t slot) const {
 }
 
 bool LoopRegisters::IsPinned(int reg) const {
-  return std::any_of(pinned_.begin(), pinned_.end(),
+  return reg >= 0 &&
+         std::any_of(pinned_.begin(), pinned_.end(),
                      [reg](const Pinned& p) { return p.reg == reg; });
 }
 
@@ -167,6 +186,10 @@ std::vector<LoopRegisters::Pinned> LoopRegisters::Candidates() const {
 void LoopRegisters::Pin(size_t most) {
   for (Pinned p : Candidates()) {
     if (pinned_.size() == most) break;
+    if (general_steps_.Holds(p.slot)) {
+      PinGeneral(p);
+      continue;
+    }
     p.reg = emit_->NewHoisted();
     if (p.reg < 0) break;
     emit_->SetLanes(p.lanes);
@@ -178,6 +201,10 @@ void LoopRegisters::Pin(size_t most) {
 
 void LoopRegisters::UpdatePinned() {
   for (const Pinned& p : pinned_) {
+    if (p.general) {
+      UpdateGeneral(p);
+      continue;
+    }
     const int reg = held_[p.slot].reg;
     if (reg == p.reg) continue;
     emit_->SetLanes(reg < 0 ? p.lanes : AllLanes(4));
@@ -192,6 +219,12 @@ void LoopRegisters::UpdatePinned() {
 // --- Values between steps ----------------------------------------------------
 
 void LoopRegisters::Drop(size_t slot) {
+  DropGeneral(slot);
+  DropVector(slot);
+  held_[slot] = Held{};
+}
+
+void LoopRegisters::DropVector(size_t slot) {
   Held& held = held_[slot];
   if (held.reg >= 0 && !IsPinned(held.reg)) emit_->Free(held.reg);
   const int mask = held.mask.reg;
@@ -199,11 +232,14 @@ void LoopRegisters::Drop(size_t slot) {
   if (mask >= 0 && std::count_if(held_.begin(), held_.end(), has_it) == 1) {
     emit_->Free(held.mask);
   }
-  held = Held{};
+  held.reg = held.mask.reg = -1;
+  if (!held.general) held = Held{};
 }
 
 void LoopRegisters::DropIfDead(uint16_t slot, size_t k) {
-  if (held_[slot].empty() || IsPinned(held_[slot].reg)) return;
+  const Held& held = held_[slot];
+  if (held.empty() || IsPinned(held.reg)) return;
+  if (held.general && IsPinnedGeneral(*held.general)) return;
   if (NextRead(slot, k + 1) < steps_.size() || PinOf(slot) != nullptr ||
       slot == predicate_ || IsPartRead(slot, k)) {
     return;
@@ -225,11 +261,15 @@ bool LoopRegisters::IsPartRead(uint16_t slot, size_t k) const {
 
 void LoopRegisters::Save(size_t slot) {
   Held& held = held_[slot];
+  held.unsaved = false;
+  if (held.general) {
+    return emit_->body().Store(4, At(static_cast<uint16_t>(slot)),
+                               *held.general);
+  }
   emit_->SetLanes(held.lanes);
   const int reg = Register(slot);
   access_->Store(DType::kNone, true, held.width, reg,
                  At(static_cast<uint16_t>(slot)));
-  held.unsaved = false;
 }
 
 // The register of a held value, whose lanes are set.
@@ -247,7 +287,7 @@ void LoopRegisters::MakeRoom(size_t k, int needed) {
     size_t last = 0, victim = held_.size();
     for (size_t slot = 0; slot < held_.size(); ++slot) {
       const Held& held = held_[slot];
-      if (held.empty() || IsPinned(held.reg)) continue;
+      if (!held.in_vector() || IsPinned(held.reg)) continue;
       const size_t next = NextRead(slot, k);
       if (next == k || (victim < held_.size() && next <= last)) continue;
       last = next;
@@ -255,7 +295,7 @@ void LoopRegisters::MakeRoom(size_t k, int needed) {
     }
     if (victim == held_.size()) return;
     if (held_[victim].unsaved && last < steps_.size()) Save(victim);
-    Drop(victim);
+    DropVector(victim);
   }
 }
 
@@ -270,10 +310,15 @@ int LoopRegisters::Get(const TapeStep& s, size_t j) {
   // A copy reads the bytes of booleans as it reads any others.
   if (held_[slot].is_bool) Drop(slot);
   Held& held = held_[slot];
-  if (held.empty()) {
+  if (held.general && !held.in_vector() && !places_.constant[slot]) {
+    held.reg = emit_->NewRegister();
+    emit_->body().Vector(x86::kLoadLow, kShortest, held.reg, 0,
+                         static_cast<int>(*held.general));
+  } else if (!held.in_vector()) {
     const Pinned* pin = PinOf(slot);
-    held.reg = pin != nullptr ? pin->reg : emit_->NewRegister();
-    held.lanes = pin != nullptr ? pin->lanes : LoadedLanes(s, j);
+    const bool is_pinned = pin != nullptr && !pin->general;
+    held.reg = is_pinned ? pin->reg : emit_->NewRegister();
+    held.lanes = is_pinned ? pin->lanes : LoadedLanes(s, j);
     held.width = s.OperandWidth(j);
     Load(slot, held);
   }
@@ -292,7 +337,8 @@ int LoopRegisters::Take(const TapeStep& s, size_t k) {
     return reg;
   }
   const int reg = Get(s, 0);
-  if (is_last && !IsPinned(reg) && held_[slot].mask.reg < 0) {
+  if (is_last && !IsPinned(reg) && held_[slot].mask.reg < 0 &&
+      !held_[slot].general) {
     held_[slot] = Held{};
     return reg;
   }
@@ -380,8 +426,8 @@ bool LoopRegisters::IsCondition(size_t k) const {
 
 const LoopRegisters::Held* LoopRegisters::Stored(const TapeStep& load) const {
   const Held& held = held_[Operand(load, 0)];
-  const bool same =
-      held.is_bool && load.dtype == DType::kBool && load.lanes == held.lanes;
+  const bool same = held.is_bool && held.in_vector() &&
+                    load.dtype == DType::kBool && load.lanes == held.lanes;
   return same ? &held : nullptr;
 }
 
@@ -389,7 +435,13 @@ void LoopRegisters::Define(size_t k, Held made) {
   const TapeStep& s = steps_[k];
   const uint16_t d = Result(s);
   Drop(d);
-  for (uint16_t other : places_.overlaps[d]) Drop(other);
+  ForgetClamped(d);
+  for (uint16_t other : places_.overlaps[d]) {
+    Drop(other);
+    ForgetClamped(other);
+  }
+  // It may share the register of what has just been given up.
+  if (made.general) general_.Take(*made.general);
   held_[d] = made;
   if (made.empty() || made.is_bool) {
     // It is in memory already.

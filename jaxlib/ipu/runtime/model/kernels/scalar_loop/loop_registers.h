@@ -8,7 +8,8 @@
 // registers. Calls keep no register: what is read after one is loaded again.
 // What an iteration takes from the last one is pinned: it has a register of its
 // own, which holds it when an iteration begins. So does what no iteration
-// changes, unless there are calls.
+// changes, unless there are calls. The same holds for single integers in
+// general registers (general_steps.h, loop_integers.cc).
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_LOOP_REGISTERS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_LOOP_REGISTERS_H_
@@ -23,6 +24,8 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/element_access.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/general_registers.h"
+#include "jaxlib/ipu/runtime/model/kernels/scalar_loop/general_steps.h"
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/tape_step.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -46,7 +49,13 @@ class LoopRegisters {
     bool all_bits = false;  // `reg` has all bits or none, in lanes of 4 bytes
     uint8_t lanes = 1;
     uint32_t width = 4;
-    bool empty() const { return reg < 0 && mask.reg < 0; }
+    // Of a single integer, which several slots may have the same of.
+    std::optional<Gpr> general = std::nullopt;
+    // Of a comparison of integers: the flags, until its last reader.
+    std::optional<Condition> condition = std::nullopt;
+    bool is_flag = false;  // `general` is 0 or 1
+    bool in_vector() const { return reg >= 0 || mask.reg >= 0; }
+    bool empty() const { return !in_vector() && !general && !condition; }
   };
 
   // `steps` are those of an iteration, `calls`: some of them are calls. After
@@ -88,8 +97,9 @@ class LoopRegisters {
     const uint16_t slot = Result(steps_[k]);
     return slot == predicate_ || NextRead(slot, k + 1) < steps_.size();
   }
-  // Sets the zero flag unless the predicate holds, at the end of an iteration.
-  void TestPredicate();
+  // Tests the predicate at the end of an iteration. Returns the condition of
+  // the flags under which it holds.
+  Condition TestPredicate();
   // Whether all that reads the result of step k is SELECTs of 4 bytes that it
   // is the condition of.
   bool IsCondition(size_t k) const;
@@ -107,12 +117,54 @@ class LoopRegisters {
   // Gives up all registers before a call; saves what steps from k on read.
   void Forget(size_t k);
 
+  // --- General registers (loop_integers.cc) ----------------------------------
+
+  // Whether step k computes in them.
+  bool IsGeneral(size_t k) const { return general_steps_.Is(k); }
+  // Whether its operand j is best in one.
+  bool IsGeneral(size_t k, size_t j) const {
+    return general_steps_.Takes(k, j);
+  }
+  // The first step from k on that reads the result of step s; their number if
+  // none does.
+  size_t NextReader(const TapeStep& s, size_t k) const {
+    return NextRead(Result(s), k);
+  }
+  const std::vector<size_t>& Readers(const TapeStep& s) const {
+    return reads_[Result(s)];
+  }
+  bool IsPredicate(const TapeStep& s) const { return Result(s) == predicate_; }
+  bool IsInMemory(const TapeStep& s) const {
+    return places_.in_memory[Result(s)];
+  }
+  std::optional<uint32_t> ConstantWord(const TapeStep& s, size_t j) const {
+    return places_.ConstantWord(Operand(s, j));
+  }
+
+  // As MakeRoom, of general registers.
+  void MakeGeneralRoom(size_t k, int needed);
+  Gpr NewGeneral();
+  // The register that holds operand j of a step; loads it if necessary. Keeps
+  // the flags, unless it is a comparison in a vector register.
+  Gpr GetGeneral(const TapeStep& s, size_t j);
+  // The same, but it stays as it is when the operand changes.
+  Gpr ShareGeneral(const TapeStep& s, size_t j);
+  // The register of operand j moved to the range from 0 to `limit`.
+  Gpr Inside(const TapeStep& s, size_t j, int32_t limit);
+
  private:
   struct Pinned {
     uint16_t slot;
     int reg;
     uint8_t lanes;
     uint32_t width;
+    std::optional<Gpr> general = std::nullopt;  // instead of `reg`
+  };
+  // An operand that was moved inside, in a register.
+  struct Clamped {
+    uint16_t slot;
+    int32_t limit;
+    Gpr reg;
   };
 
   // What a register may point to: a base or, as a number below those of bases,
@@ -131,6 +183,12 @@ class LoopRegisters {
   uint8_t LoadedLanes(const TapeStep& s, size_t j) const;
   int Register(size_t slot);
   void Drop(size_t slot);
+  void DropVector(size_t slot);
+  void DropGeneral(size_t slot);
+  void ForgetClamped(size_t slot);
+  void PinGeneral(Pinned p);
+  void UpdateGeneral(const Pinned& p);
+  bool IsPinnedGeneral(Gpr reg) const;
   void DropIfDead(uint16_t slot, size_t k);
   void Save(size_t slot);
   std::vector<Pinned> Candidates() const;
@@ -142,11 +200,14 @@ class LoopRegisters {
   const Bases& bases_;
   const bool calls_;
   const bool masks_;
+  const GeneralSteps general_steps_;
   std::optional<uint16_t> predicate_;
   std::vector<Held> held_;                  // by slot
   std::vector<std::vector<size_t>> reads_;  // by slot: the steps that read it
   std::vector<Pinned> pinned_;
   Bases pointers_;  // the same, by AddressKey
+  GeneralRegisters general_;
+  std::vector<Clamped> clamped_;
   std::optional<VectorEmitter> emit_;
   std::optional<ElementAccess> access_;
 };

@@ -1,5 +1,5 @@
 // Makes the steps of a tape. Each has its kind, of which machine code is made
-// (loop_code.cc), and a function that does the same.
+// (step_emitter.cc), and a function that does the same.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_MAKE_STEP_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_SCALAR_LOOP_MAKE_STEP_H_

@@ -26,31 +26,23 @@ bool IsScalarDivision(const TapeStep& s) {
 
 // x / 0 is -1 and x % 0 is x. The processor traps there, and at x / -1 if x is
 // the lowest integer.
-void DivideScalars(const TapeStep& s, int d, int a, int b,
-                   VectorEmitter& emit) {
+Gpr DivideGeneral(const TapeStep& s, Assembler& body) {
   const RegisterType type = s.instruction.type;
   const bool wide = program::RegisterBytes(type) == 8;
   const bool divides = s.instruction.op == Opcode::kDiv;
-  Assembler& body = emit.body();
-  const auto to_general = [&](Gpr to, int from) {
-    body.Vector(x86::Wide(x86::kStoreLow, wide), kShortest, from, 0,
-                static_cast<int>(to));
-  };
   // Instructions on 64 bits have a prefix.
   const auto sized = [&](std::initializer_list<int> bytes) {
     if (wide) body.Bytes({0x48});
     body.Bytes(bytes);
   };
-  constexpr int kAbove = 0x87;
-  to_general(Gpr::kRax, a);
-  to_general(Gpr::kRcx, b);
   sized({0x8d, 0x51, 1});  // lea edx, [rcx + 1]
   if (IsSigned(type)) {
     sized({0x83, 0xfa, 1});  // cmp edx, 1: above unless b is 0 or -1
   } else {
     sized({0x85, 0xc9});  // test ecx, ecx: above unless b is 0
   }
-  const size_t divide = body.Jump(IsSigned(type) ? kAbove : 0x85);
+  const size_t divide =
+      body.Jump(IsSigned(type) ? Condition::kAbove : Condition::kNotEqual);
   if (divides) {
     sized({0x0f, 0xaf, 0xc1});  // imul eax, ecx: 0 or -a
     sized({0x29, 0xd0});        // sub eax, edx
@@ -67,8 +59,19 @@ void DivideScalars(const TapeStep& s, int d, int a, int b,
     sized({0xf7, 0xf1});       // div ecx
   }
   body.Land(done);
-  body.Vector(x86::Wide(x86::kLoadLow, wide), kShortest, d, 0,
-              static_cast<int>(divides ? Gpr::kRax : Gpr::kRdx));
+  return divides ? Gpr::kRax : Gpr::kRdx;
+}
+
+void DivideScalars(const TapeStep& s, int d, int a, int b,
+                   VectorEmitter& emit) {
+  const bool wide = program::RegisterBytes(s.instruction.type) == 8;
+  const auto move = [&](VectorOp op, int vector, Gpr general) {
+    emit.body().Vector(x86::Wide(op, wide), kShortest, vector, 0,
+                       static_cast<int>(general));
+  };
+  move(x86::kStoreLow, a, Gpr::kRax);
+  move(x86::kStoreLow, b, Gpr::kRcx);
+  move(x86::kLoadLow, d, DivideGeneral(s, emit.body()));
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -404,7 +404,7 @@ TapePlaces Tape::Places() const {
     places.same.push_back(same);
     places.place.push_back(place);
     places.in_memory.push_back(slot.kind == Slot::kMemory);
-    places.constant.push_back(slot.kind == Slot::kConstant);
+    places.constant.push_back(slot.constant);
   }
   const auto where = [&](uint16_t k) {
     const Item& item = slots_[k].item;

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -110,11 +111,20 @@ struct TapePlaces {
   std::vector<Place> place;
   // The first slot with the same location as each slot.
   std::vector<uint16_t> same;
-  // Whether it is a tensor's, and so outlives an iteration; whether it is a
-  // constant.
-  std::vector<bool> in_memory, constant;
+  // Whether it is a tensor's, and so outlives an iteration.
+  std::vector<bool> in_memory;
+  // The vector that a constant has in all lanes; null: it is none.
+  std::vector<const char*> constant;
   // For the first slot of each location: those of others that it overlaps.
   std::vector<std::vector<uint16_t>> overlaps;
+
+  // The bits of a constant of 4 bytes.
+  std::optional<uint32_t> ConstantWord(uint16_t slot) const {
+    if (constant[slot] == nullptr) return std::nullopt;
+    uint32_t bits;
+    std::memcpy(&bits, constant[slot], sizeof bits);
+    return bits;
+  }
 };
 
 // Runs up to `most` iterations. Returns their number.
