@@ -402,7 +402,7 @@ class Maker {
 }  // namespace
 
 bool StoresAlternately(int64_t elements, int64_t spacing) {
-  return IPU_AVX512 && elements > kFewElements && spacing >= 2 && spacing <= 4;
+  return elements > kFewElements && spacing >= 2 && spacing <= 4;
 }
 
 void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }
