@@ -34,12 +34,17 @@ constexpr bool kHasMasks = IPU_AVX512;
 constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
 constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
+// If the registers do not suffice, fewer loop-invariant values are kept in them,
+// at least this many: a guess, for the numbers that instructions need.
+constexpr int kFewestHoisted = 2;
+
 class Compiler {
  public:
-  Compiler(std::span<const NativeValue> values, int64_t count)
+  Compiler(std::span<const NativeValue> values, int64_t count, int most_hoisted)
       : values_(values),
         exact_(count <= LanesFor(values) && IsVector(count)),
-        emit_(exact_ ? static_cast<int>(count) : LanesFor(values)),
+        emit_(exact_ ? static_cast<int>(count) : LanesFor(values),
+              most_hoisted),
         body_(emit_.body()),
         access_(emit_, /*narrow=*/4),
         shuffled_(emit_),
@@ -475,7 +480,12 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
       if (!code.empty()) return code;
     }
   }
-  return Compiler(values, count).Run();
+  std::vector<uint8_t> code;
+  for (int hoisted = kMostHoisted; code.empty() && hoisted >= kFewestHoisted;
+       hoisted /= 2) {
+    code = Compiler(values, count, hoisted).Run();
+  }
+  return code;
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -22,7 +22,7 @@ namespace {
 using program::Instruction;
 
 // The most steps in a run. A guess: longer ones rarely fit into the registers.
-constexpr size_t kLongestRun = 48;
+constexpr size_t kLongestRun = 120;
 
 // The time of compiled steps relative to interpreted ones. A guess.
 constexpr double kNativeShare = 0.3;
