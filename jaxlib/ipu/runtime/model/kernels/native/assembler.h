@@ -197,6 +197,9 @@ class Assembler {
            0x01});
     Memory(f, at);
   }
+  void LoadEntry() {  // rcx = [rcx + rdx * 8]
+    Bytes({0x48, 0x8b, 0x0c, 0xd1});
+  }
   void Move(Gpr to, uint64_t value) {
     Rex(0, Number(to));
     Bytes({0xb8 | (Number(to) & 7)});

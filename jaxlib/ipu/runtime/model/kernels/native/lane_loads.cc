@@ -1,9 +1,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/lane_loads.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -13,25 +11,27 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
-// Guesses: more vectors are much code, or need more loads than elements loaded
-// one by one.
-constexpr int64_t kMostVectors = 8;
-constexpr int64_t kMostWindows = 4;
+// Guesses: longer groups are much code, and lanes that are further apart need
+// more loads than elements loaded one by one. With AVX2, lanes of 4 and 8 bytes
+// never do: see InPlace of lane_windows.cc.
+constexpr int64_t kMostVectors = 512 / kVectorBytes;
+constexpr int64_t kMostSpan = 4 * kVectorBytes;
+constexpr int64_t kMostSpanOfWords = IPU_AVX512 ? kMostSpan : 512;
 
-constexpr int64_t kLeastBytes = 16;  // a limit: of a vector register
+constexpr int kLeastBytes = 16;  // a limit: of a vector register
 
 bool CanShuffle(int64_t item) {
 #if IPU_AVX512
   static const bool bytes = __builtin_cpu_supports("avx512vbmi");
   return item > 1 || bytes;
 #else
-  return false;
+  return true;
 #endif
 }
 
 // The places of a vector's lanes, in elements from the start of the group.
-std::vector<int64_t> Places(const StridedIterator& iterator, int64_t vector,
-                            int lanes) {
+std::vector<int64_t> PlacesOf(const StridedIterator& iterator, int64_t vector,
+                              int lanes) {
   std::vector<int64_t> places(lanes);
   for (int i = 0; i < lanes; ++i) {
     places[i] = iterator.PlaceOf(vector * lanes + i);
@@ -51,11 +51,6 @@ int64_t SpanOf(const std::vector<int64_t>& places) {
   return *most - *least + 1;
 }
 
-VectorOp ShuffleOf(int64_t item) {
-  return x86::Wide(item <= 2 ? x86::kShuffleTwoNarrow : x86::kShuffleTwo,
-                   item == 2 || item == 8);
-}
-
 }  // namespace
 
 int64_t VectorsInGroup(const StridedIterator& iterator, int lanes,
@@ -72,10 +67,10 @@ int64_t VectorsInGroup(const StridedIterator& iterator, int lanes,
       std::numeric_limits<int32_t>::max() / kMostVectors) {
     return 0;
   }
+  const int64_t most = item >= 4 ? kMostSpanOfWords : kMostSpan;
   for (int64_t v = 0; v < vectors; ++v) {
-    const std::vector<int64_t> places = Places(iterator, v, lanes);
-    if (AreAdjacent(places)) continue;
-    if (SpanOf(places) * item > kMostWindows * kVectorBytes) return 0;
+    const std::vector<int64_t> places = PlacesOf(iterator, v, lanes);
+    if (!AreAdjacent(places) && SpanOf(places) * item > most) return 0;
   }
   return vectors;
 }
@@ -85,162 +80,30 @@ int64_t GroupStep(const StridedIterator& iterator, int64_t elements) {
          iterator.item_size();
 }
 
-// Bytes in memory that are loaded at once: whole elements.
-struct LaneLoads::Window {
-  int64_t first;  // element, from the start of the group
-  int64_t bytes;
-};
-
 Address LaneLoads::Load(const StridedIterator& iterator, int64_t vector,
-                        bool tail, int reg, Gpr group) {
+                        bool tail, int reg, Address group) {
+#if !IPU_AVX512
+  if (tail) return ElementAt(iterator, group);
+#endif
   const int64_t item = iterator.item_size();
   const int lanes = emit_.lanes();
-  const std::vector<int64_t> places = Places(iterator, vector, lanes);
-  const int64_t least = *std::min_element(places.begin(), places.end());
-  const auto at = [&](int64_t element) {
-    return Address{.base = group,
-                   .indexed = false,
-                   .offset = static_cast<int32_t>(element * item)};
-  };
-  if (AreAdjacent(places)) return at(least);
-  const int64_t span = SpanOf(places) * item;
-  const int64_t packed = std::max(lanes * item, kLeastBytes);
-  if (span == item) {
+  const Places places = PlacesOf(iterator, vector, lanes);
+  Address first = group;
+  first.offset += static_cast<int32_t>(
+      *std::min_element(places.begin(), places.end()) * item);
+  if (AreAdjacent(places)) return first;
+  if (SpanOf(places) == 1) {
     const VectorOp op = item == 1   ? x86::kBroadcastByte
                         : item == 2 ? x86::kBroadcastWord
-                        : item == 4 ? x86::kBroadcastLow
-                                    : x86::Wide(x86::kBroadcastLowWide);
-    body_.Vector(op, Lanes{static_cast<int>(packed)}, reg, 0, at(least));
-    return {.base = group, .indexed = false, .vector = reg};
+                        : item == 4
+                            ? x86::kBroadcastLow
+                            : x86::Wide(x86::kBroadcastLowWide, IPU_AVX512);
+    const auto packed = static_cast<int>(lanes * item);
+    body_.Vector(op, Lanes{std::max(packed, kLeastBytes)}, reg, 0, first);
+  } else {
+    Shuffle(places, item, tail, reg, group);
   }
-
-  // The last window ends with the last element.
-  const auto bytes = std::min<int64_t>(
-      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(span))),
-      kVectorBytes);
-  const int64_t elements = bytes / item;
-  std::vector<Window> windows;
-  for (int64_t from = 0; from < span; from += bytes) {
-    windows.push_back({least + std::min(from, span - bytes) / item, bytes});
-  }
-  // The vector that is shuffled, and its elements.
-  const int64_t whole = std::max(packed, bytes), all = whole / item;
-  int found = -1;
-  for (size_t w = 0; w < windows.size(); w += 2) {
-    const bool two = w + 1 < windows.size();
-    std::vector<uint8_t> table(kVectorBytes);
-    uint64_t here = 0;  // the lanes that are in these windows
-    for (int i = 0; i < lanes; ++i) {
-      const auto k =
-          std::min<int64_t>((places[i] - least) / elements,
-                            static_cast<int64_t>(windows.size()) - 1);
-      if (k / 2 != static_cast<int64_t>(w / 2)) continue;
-      here |= uint64_t{1} << i;
-      const int64_t lane = places[i] - windows[k].first + k % 2 * all;
-      std::memcpy(&table[i * item], &lane, item);
-    }
-    const int to = found < 0 ? reg : emit_.NewRegister();
-    LoadWindow(windows[w], places, item, tail, to, group);
-    const int order = emit_.Table(table);
-    int other = to;
-    if (two) {
-      other = emit_.NewRegister();
-      LoadWindow(windows[w + 1], places, item, tail, other, group);
-    }
-    body_.Vector(ShuffleOf(item), Lanes{static_cast<int>(whole)}, to, order,
-                 other);
-    if (two) emit_.Free(other);
-    emit_.FreeTable(order);
-    if (found >= 0) {
-      const auto width = static_cast<uint32_t>(item);
-      emit_.Blend(width, emit_.LanesOf(width, here), reg, reg, to);
-      emit_.Free(to);
-    }
-    found = reg;
-  }
-  return {.base = group, .indexed = false, .vector = reg};
-}
-
-void LaneLoads::LoadWindow(const Window& window,
-                           const std::vector<int64_t>& places, int64_t item,
-                           bool tail, int reg, Gpr group) {
-  const int64_t bytes = window.bytes;
-  const Address at{.base = group,
-                   .indexed = false,
-                   .offset = static_cast<int32_t>(window.first * item)};
-  if (!tail) {
-    if (bytes == 2) {
-      return body_.Vector(x86::kBroadcastWord, Lanes{kLeastBytes}, reg, 0, at);
-    }
-    if (bytes < kLeastBytes) {
-      return body_.Vector(x86::Wide(x86::kLoadLow, bytes == 8),
-                          Lanes{kLeastBytes}, reg, 0, at);
-    }
-    return body_.Vector(x86::kLoad, Lanes{static_cast<int>(bytes)}, reg, 0, at);
-  }
-  // Only the elements of the first lanes.
-  std::vector<uint64_t> masks = {0};
-  for (const int64_t place : places) {
-    const int64_t element = place - window.first;
-    const bool is_in = element >= 0 && element < bytes / item;
-    masks.push_back(masks.back() | (is_in ? uint64_t{1} << element : 0));
-  }
-  const Mask mask = emit_.NewMask(static_cast<uint32_t>(item));
-  MaskOfTail(mask.reg, masks);
-  const VectorOp op = x86::Wide(item <= 2 ? x86::kLoadNarrow : x86::kLoad,
-                                item == 2 || item == 8);
-  const auto whole = static_cast<int>(std::max(bytes, kLeastBytes));
-  body_.Vector(op, Lanes{whole, mask.reg, /*zero=*/true}, reg, 0, at);
-  emit_.Free(mask);
-}
-
-void LaneLoads::StoreAlternately(int bytes, const std::vector<int>& regs,
-                                 bool tail, bool stream, Address at) {
-  const int lanes = emit_.lanes(), count = static_cast<int>(regs.size());
-  // Less than a vector where other values are wider.
-  const int whole = lanes * bytes;
-  for (int part = 0; part < count; ++part) {
-    const int made = emit_.NewRegister();
-    body_.Vector(x86::kMove, Lanes{whole}, made, 0, regs[0]);
-    for (int k = 1; k < count; ++k) {
-      // The lanes of the registers before are in their places from k = 2 on.
-      std::vector<uint8_t> table(kVectorBytes);
-      for (int i = 0; i < lanes; ++i) {
-        const int place = part * lanes + i;
-        int64_t lane = k == 1 ? place / count : i;
-        if (place % count == k) lane = lanes + place / count;
-        std::memcpy(&table[i * bytes], &lane, bytes);
-      }
-      const int order = emit_.Table(table);
-      body_.Vector(ShuffleOf(bytes), Lanes{whole}, made, order, regs[k]);
-      emit_.FreeTable(order);
-    }
-    if (stream) {
-      body_.Vector(x86::kStream, Lanes{whole}, made, 0, at);
-    } else {
-      const Mask mask = emit_.NewMask(static_cast<uint32_t>(bytes));
-      if (tail) {
-        std::vector<uint64_t> masks;
-        for (int n = 0; n <= lanes; ++n) {
-          const int stored = std::clamp(count * n - part * lanes, 0, lanes);
-          masks.push_back((uint64_t{1} << stored) - 1);
-        }
-        MaskOfTail(mask.reg, masks);
-      }
-      body_.Vector(x86::Wide(x86::kStore, bytes == 8),
-                   Lanes{whole, tail ? mask.reg : 0}, made, 0, at);
-      emit_.Free(mask);
-    }
-    emit_.Free(made);
-    at.offset += whole;
-  }
-}
-
-void LaneLoads::MaskOfTail(int mask, const std::vector<uint64_t>& masks) {
-  std::vector<uint8_t> bytes(masks.size() * sizeof(uint64_t));
-  std::memcpy(bytes.data(), masks.data(), bytes.size());
-  body_.AddressOf(Gpr::kRcx, emit_.Constant(bytes));
-  body_.LoadMask(mask);
+  return {.base = group.base, .indexed = false, .vector = reg};
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

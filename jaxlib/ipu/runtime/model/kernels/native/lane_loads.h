@@ -1,6 +1,9 @@
 // Loads the lanes of vectors from elements that do not follow each other in
 // memory: evenly spaced ones, reversed or repeated rows, repeated elements.
-// They are shuffled from the few vectors in memory that contain them (AVX-512).
+// They are shuffled from the few pieces of memory that contain them.
+//
+// lane_loads.cc has what is the same for AVX2 and AVX-512; the shuffles are in
+// lane_loads_avx2.cc and lane_loads_avx512.cc.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_LANE_LOADS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_LANE_LOADS_H_
@@ -27,26 +30,49 @@ class LaneLoads {
  public:
   explicit LaneLoads(VectorEmitter& emit) : emit_(emit), body_(emit.body()) {}
 
-  // The lanes of a vector of the group that begins at `group`, as elements next
-  // to each other: their address or, if they are shuffled, `reg`. In a tail,
-  // rdx is the number of lanes. Changes rcx. Reads no memory but between the
-  // first and the last of the elements.
-  Address Load(const StridedIterator& iterator, int64_t vector, bool tail,
-               int reg, Gpr group);
+  // Sets how many elements a group has.
+  void SetGroup(int64_t elements) { elements_ = elements; }
 
-  // Stores lanes of `bytes` of registers alternately at an address.
-  void StoreAlternately(int bytes, const std::vector<int>& regs, bool tail,
-                        bool stream, Address at);
+  // The lanes of a vector of the group that begins at `group`, as elements next
+  // to each other: their address or, if they are shuffled, `reg`. Changes rcx.
+  // Reads no memory but between the first and the last of the elements. In a
+  // tail, rdx is the number of lanes with AVX-512; with AVX2, which has no
+  // masks, there is one lane, and rdx is the number of its element in the
+  // group.
+  Address Load(const StridedIterator& iterator, int64_t vector, bool tail,
+               int reg, Address group);
+
+  // Stores lanes of `bytes` of registers alternately. Those of a vector of the
+  // group that begins at `group`; a tail is as above.
+  void StoreAlternately(int bytes, const std::vector<int>& regs, int64_t vector,
+                        bool tail, bool stream, Address group);
 
  private:
+  // Places are in elements from the start of the group.
+  using Places = std::vector<int64_t>;
+
+  // reg <- the elements at these places, which are not next to each other
+  void Shuffle(const Places& places, int64_t item, bool tail, int reg,
+               Address group);
   struct Window;
+#if IPU_AVX512
   // mask <- entry rdx of a table
   void MaskOfTail(int mask, const std::vector<uint64_t>& masks);
-  void LoadWindow(const Window& window, const std::vector<int64_t>& places,
-                  int64_t item, bool tail, int reg, Gpr group);
+  void LoadWindow(const Window& window, const Places& places, int64_t item,
+                  bool tail, int reg, Address group);
+#else
+  Address ElementAt(const StridedIterator& iterator, Address group);
+  void LoadWindow(const Window& window, int bytes, int reg, Address group);
+  // The pieces of 16 bytes that registers are stored as, alternately. Each
+  // register has one of the first and one of the second half of all pieces.
+  std::vector<int> Interleave(int bytes, const std::vector<int>& regs);
+  std::vector<int> BlendInTurn(int bytes, const std::vector<int>& regs);
+  void StoreFirst(int bytes, const std::vector<int>& regs, Address group);
+#endif
 
   VectorEmitter& emit_;
   Assembler& body_;
+  int64_t elements_ = 1;
 };
 
 }  // namespace ipu::model::IPU_SIMD_NS

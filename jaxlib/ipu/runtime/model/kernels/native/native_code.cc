@@ -11,6 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/element_access.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/lane_loads.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/pointers.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/word_emitter.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/word_ranges.h"
@@ -24,12 +25,6 @@ namespace {
 using program::Instruction;
 using program::Opcode;
 
-// Registers that hold block pointers; rcx is used if they do not suffice.
-constexpr Gpr kPointers[] = {Gpr::kR8,  Gpr::kR9,  Gpr::kR10, Gpr::kR11,
-                             Gpr::kRbx, Gpr::kRbp, Gpr::kR12, Gpr::kR13,
-                             Gpr::kR14, Gpr::kR15};
-constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
-
 // Whether lanes can be masked in memory.
 constexpr bool kHasMasks = IPU_AVX512;
 
@@ -39,15 +34,21 @@ constexpr bool kHasMasks = IPU_AVX512;
 constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
 constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
+// If the registers do not suffice, fewer loop-invariant values are kept in them,
+// at least this many: a guess, for the numbers that instructions need.
+constexpr int kFewestHoisted = 2;
+
 class Compiler {
  public:
-  Compiler(std::span<const NativeValue> values, int64_t count)
+  Compiler(std::span<const NativeValue> values, int64_t count, int most_hoisted)
       : values_(values),
         exact_(count <= LanesFor(values) && IsVector(count)),
-        emit_(exact_ ? static_cast<int>(count) : LanesFor(values)),
+        emit_(exact_ ? static_cast<int>(count) : LanesFor(values),
+              most_hoisted),
         body_(emit_.body()),
         access_(emit_, /*narrow=*/4),
-        shuffled_(emit_) {
+        shuffled_(emit_),
+        pointers_(emit_) {
     FindGroup();
   }
 
@@ -60,6 +61,7 @@ class Compiler {
         body_(emit_.body()),
         access_(emit_, bytes),
         shuffled_(emit_),
+        pointers_(emit_),
         words_(std::in_place, emit_, values, std::move(ranges), bytes) {
     FindGroup();
   }
@@ -74,18 +76,12 @@ class Compiler {
       Loop();
     }
     body_.Bytes({0xc5, 0xf8, 0x77});  // vzeroupper
-    for (size_t k = pointers_.size(); k-- > kFreelyUsed;) {
-      body_.Pop(kPointers[k]);
-    }
+    pointers_.Restore(body_);
     body_.Bytes({0xc3});
     if (emit_.failed()) return {};
 
     Assembler all;
-    for (size_t k = kFreelyUsed; k < pointers_.size(); ++k) {
-      all.Push(kPointers[k]);
-    }
-    all.Load(Gpr::kRsi, Gpr::kRdi, offsetof(Frame, slots));
-    for (size_t k = 0; k < pointers_.size(); ++k) Point(all, k);
+    pointers_.Prepare(all);
     all.Append(emit_.hoisted());
     all.Append(body_);
     all.PlaceConstants(emit_.constants());
@@ -93,13 +89,6 @@ class Compiler {
   }
 
  private:
-  // What a pointer register points to: a slot's block, or an operand in memory.
-  using Target = std::pair<int, const Source*>;
-  // ... which is that of the current group, if these are some bytes apart.
-  struct Pointed {
-    Target target;
-    int32_t step;
-  };
   // The location of a value while a vector is computed.
   struct State {
     int reg = -1;
@@ -197,9 +186,7 @@ class Compiler {
       a.Add(Gpr::kRax, emit_.lanes());
     }
     vector_ = 0;
-    for (size_t k = 0; k < pointers_.size(); ++k) {
-      if (pointers_[k].step != 0) a.Add(kPointers[k], pointers_[k].step);
-    }
+    pointers_.Advance(a);
     a.Compare(Gpr::kRax, Gpr::kRdx);
     a.JumpBack(Condition::kBelow, loop);
   }
@@ -232,15 +219,35 @@ class Compiler {
 
 #else
 
-  // There are no masks for elements of fewer than four bytes, so that what does
-  // not fill a vector is computed one by one.
+  // Emits code for the elements that do not fill a group: whole vectors, and
+  // then one by one, as there are no masks for elements of fewer than four
+  // bytes. rdx is the number of the element in the group.
   void Tail() {
     Assembler& a = body_;
-    a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
-    a.Compare(Gpr::kRax, Gpr::kRdx);
+    a.Zero(Gpr::kRdx);
+    std::vector<size_t> shorter;
+    for (vector_ = 0; vector_ + 1 < vectors_; ++vector_) {
+      a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
+      a.Subtract(Gpr::kRcx, Gpr::kRax);
+      a.Compare32(Gpr::kRcx, emit_.lanes());
+      shorter.push_back(a.Jump(Condition::kBelow));
+      Vector(/*tail=*/false);
+      a.Add(Gpr::kRax, emit_.lanes());
+      a.Add(Gpr::kRdx, emit_.lanes());
+    }
+    vector_ = 0;
+    for (const size_t jump : shorter) a.Land(jump);
+    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
+    a.Compare(Gpr::kRax, Gpr::kRcx);
     const size_t no_tail = a.Jump(Condition::kEqual);
     emit_.SetLanes(1);
-    Vectors();
+    const size_t loop = a.size();
+    Vector(/*tail=*/true);
+    a.Add(Gpr::kRax, 1);
+    a.Add(Gpr::kRdx, 1);
+    a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
+    a.Compare(Gpr::kRax, Gpr::kRcx);
+    a.JumpBack(Condition::kBelow, loop);
     a.Land(no_tail);
   }
 
@@ -269,44 +276,7 @@ class Compiler {
                                 vectors_ * emit_.lanes());
       if (vectors_ == 0) return emit_.Fail();
     }
-  }
-
-  Gpr Pointer(Target target, int64_t step = 0) {
-    for (size_t k = 0; k < pointers_.size(); ++k) {
-      if (pointers_[k].target == target) return kPointers[k];
-    }
-    if (pointers_.size() < std::size(kPointers)) {
-      pointers_.push_back({target, static_cast<int32_t>(step)});
-      return kPointers[pointers_.size() - 1];
-    }
-    if (target.second != nullptr || step != 0) emit_.Fail();
-    body_.Load(Gpr::kRcx, Gpr::kRsi, target.first * 8);
-    return Gpr::kRcx;
-  }
-
-  // Emits the initialisation of pointer k, before the loop.
-  void Point(Assembler& a, size_t k) const {
-    const auto [slot, source] = pointers_[k].target;
-    const Gpr r = kPointers[k];
-    if (source == nullptr) return a.Load(r, Gpr::kRsi, slot * 8);
-    const StridedIterator& iterator = source->iterator;
-    a.Load(r, Gpr::kRdi, offsetof(Frame, bases));
-    a.Load(r, r, static_cast<int32_t>(iterator.base() * 8));
-    a.Move(Gpr::kRcx, static_cast<uint64_t>(iterator.offset()));
-    a.Add(r, Gpr::kRcx);
-    if (iterator.dense()) {
-      a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
-      return a.AddScaled(r, Gpr::kRcx, static_cast<int>(iterator.item_size()));
-    }
-    const int64_t group = iterator.group(), step = GroupStep(iterator, group);
-    if (step == 0) return;
-    a.Load(Gpr::kRax, Gpr::kRdi, offsetof(Frame, begin));
-    if (group > 1) {
-      a.Move(Gpr::kRcx, static_cast<uint64_t>(group));
-      a.Divide(Gpr::kRcx);
-    }
-    a.Multiply(Gpr::kRax, Gpr::kRax, static_cast<int32_t>(step));
-    a.Add(r, Gpr::kRax);
+    shuffled_.SetGroup(vectors_ * emit_.lanes());
   }
 
   // The register that holds a value; loads the value if necessary.
@@ -319,7 +289,7 @@ class Compiler {
     if (state.flags.reg >= 0) {
       emit_.Flags(state.reg, state.flags);
     } else if (v.kind == NativeValue::kBlock) {
-      access_.LoadWhole(v.width, state.reg, At({v.slot, nullptr}, v.width));
+      access_.LoadWhole(v.width, state.reg, At(v.slot, v.width));
     } else if (v.kind == NativeValue::kIndices) {
       LoadIndices(v, state.reg);
     } else {
@@ -342,20 +312,20 @@ class Compiler {
     return state.reg;
   }
 
-  Address At(Target target, uint32_t scale) {
-    return {Pointer(target), true, static_cast<uint8_t>(scale)};
+  Address At(int slot, uint32_t scale) {
+    return {pointers_.OfSlot(slot), true, static_cast<uint8_t>(scale)};
   }
 
   void LoadElements(const NativeValue& v, int reg) {
     const Source& source = *v.source;
+    const StridedIterator& iterator = source.iterator;
+    Address at = pointers_.OfSource(source, vectors_ * emit_.lanes());
     if (!IsShuffled(v)) {
-      const Address at = At({0, &source}, source.iterator.item_size());
+      at.indexed = true;
+      at.scale = static_cast<uint8_t>(iterator.item_size());
       return access_.Load(source.dtype, v.moved, v.width, reg, at);
     }
-    const StridedIterator& iterator = source.iterator;
-    const Gpr group =
-        Pointer({0, &source}, GroupStep(iterator, vectors_ * emit_.lanes()));
-    const Address at = shuffled_.Load(iterator, vector_, tail_, reg, group);
+    at = shuffled_.Load(iterator, vector_, tail_, reg, at);
     if (at.vector >= 0 && iterator.item_size() == v.width) return;
     access_.Load(source.dtype, v.moved, v.width, reg, at);
   }
@@ -376,13 +346,10 @@ class Compiler {
     for (const int other : all) regs.push_back(Get(other));
     const auto bytes = static_cast<int64_t>(first.width * all.size());
     const Gpr group =
-        Pointer({first.stored, nullptr}, bytes * vectors_ * emit_.lanes());
-    shuffled_.StoreAlternately(
-        static_cast<int>(first.width), regs, tail_,
-        streaming_ && Streams(first),
-        {.base = group,
-         .indexed = false,
-         .offset = static_cast<int32_t>(bytes * vector_ * emit_.lanes())});
+        pointers_.OfSlot(first.stored, bytes * vectors_ * emit_.lanes());
+    shuffled_.StoreAlternately(static_cast<int>(first.width), regs, vector_,
+                               tail_, streaming_ && Streams(first),
+                               {.base = group, .indexed = false});
   }
 
   void StoreValue(const NativeValue& v, int value) {
@@ -390,7 +357,7 @@ class Compiler {
     const int reg = Get(value);
     const uint32_t item =
         v.stored_dtype != DType::kNone ? ItemSize(v.stored_dtype) : v.width;
-    const Address at = At({v.stored, nullptr}, item);
+    const Address at = At(v.stored, item);
     if (streaming_ && Streams(v)) return access_.Stream(reg, at);
     access_.Store(v.stored_dtype, v.moved, v.width, reg, at);
   }
@@ -490,8 +457,8 @@ class Compiler {
   Assembler& body_;
   ElementAccess access_;
   LaneLoads shuffled_;
+  Pointers pointers_;
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
-  std::vector<Pointed> pointers_;
   std::vector<State> states_;
   int64_t vectors_ = 1;  // in a group
   int64_t vector_ = 0;   // of the group
@@ -513,7 +480,12 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
       if (!code.empty()) return code;
     }
   }
-  return Compiler(values, count).Run();
+  std::vector<uint8_t> code;
+  for (int hoisted = kMostHoisted; code.empty() && hoisted >= kFewestHoisted;
+       hoisted /= 2) {
+    code = Compiler(values, count, hoisted).Run();
+  }
+  return code;
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -120,12 +120,21 @@ constexpr VectorOp kBroadcastLowWide{k0F38, k66, 0x59};
 constexpr VectorOp kShuffleTwo{k0F38, k66, 0x7e};
 constexpr VectorOp kShuffleTwoNarrow{k0F38, k66, 0x7d};
 
-// Moves between lanes (AVX2). All but the first work on halves of 16 bytes.
+// Moves between lanes (AVX2): of halves of 16 bytes, which all but the first
+// ones work on.
 constexpr VectorOp kHighHalf{k0F3A, k66, 0x39};
+constexpr VectorOp kInsertHalf{k0F3A, k66, 0x38};     // vvvv, and rm as a half
+constexpr VectorOp kBroadcastHalf{k0F38, k66, 0x5a};  // from memory
+constexpr VectorOp kJoinHalves{k0F3A, k66, 0x46};  // of vvvv: 0, 1; of rm: 2, 3
+constexpr VectorOp kBlendWords{k0F3A, k66, 0x02};  // of 4 bytes, from rm
 constexpr VectorOp kPermuteWide{k0F3A, k66, 0x00, true};
 constexpr VectorOp kShuffleBytes{k0F38, k66, 0x00};
 constexpr VectorOp kShuffleF{k0F, kNone, 0xc6};
+// The first or second half of two halves, alternately: words of 4 or 8 bytes.
 constexpr VectorOp kInterleave{k0F, k66, 0x62};
+constexpr VectorOp kInterleaveSecond{k0F, k66, 0x6a};
+constexpr VectorOp kInterleaveWide{k0F, k66, 0x6c};
+constexpr VectorOp kInterleaveSecondWide{k0F, k66, 0x6d};
 constexpr VectorOp kPermute{k0F, k66, 0x70};  // 4-byte lanes, by an immediate
 
 // Conversion between elements and registers.

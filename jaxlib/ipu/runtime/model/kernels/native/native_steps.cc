@@ -22,7 +22,7 @@ namespace {
 using program::Instruction;
 
 // The most steps in a run. A guess: longer ones rarely fit into the registers.
-constexpr size_t kLongestRun = 48;
+constexpr size_t kLongestRun = 120;
 
 // The time of compiled steps relative to interpreted ones. A guess.
 constexpr double kNativeShare = 0.3;
@@ -402,7 +402,7 @@ class Maker {
 }  // namespace
 
 bool StoresAlternately(int64_t elements, int64_t spacing) {
-  return IPU_AVX512 && elements > kFewElements && spacing >= 2 && spacing <= 4;
+  return elements > kFewElements && spacing >= 2 && spacing <= 4;
 }
 
 void RunNative(const Step& s, const Frame& f) { PayloadOf<NativeFn>(s)(f); }

@@ -32,7 +32,7 @@ int VectorEmitter::NewRegister() {
 }
 // A register for a loop-invariant value; -1 if none is left.
 int VectorEmitter::NewHoisted() {
-  if (top_ <= kRegisters - kMostHoisted || top_ - 1 <= peak_) return -1;
+  if (top_ <= kRegisters - most_hoisted_ || top_ - 1 <= peak_) return -1;
   return --top_;
 }
 

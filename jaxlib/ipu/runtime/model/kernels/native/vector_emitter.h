@@ -52,8 +52,10 @@ inline bool GivesMask(program::Opcode op) {
 // Emits the body of a loop and the loop-invariant code before it.
 class VectorEmitter {
  public:
-  // `lanes`: elements per vector of the widest registers in use.
-  explicit VectorEmitter(int lanes) : most_lanes_(lanes), lanes_(lanes) {}
+  // `lanes`: elements per vector of the widest registers in use. `most_hoisted`:
+  // as many registers hold loop-invariant values.
+  explicit VectorEmitter(int lanes, int most_hoisted = kMostHoisted)
+      : most_lanes_(lanes), most_hoisted_(most_hoisted), lanes_(lanes) {}
 
   int lanes() const { return lanes_; }
   // What is emitted from now on works on fewer lanes.
@@ -212,6 +214,7 @@ class VectorEmitter {
   bool ComputeFused(const program::Instruction& i, int d, int a, int b, int c);
 
   const int most_lanes_;
+  const int most_hoisted_;
   int lanes_;
   bool failed_ = false;
   Assembler hoisted_;

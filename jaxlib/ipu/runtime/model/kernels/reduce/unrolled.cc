@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -31,6 +32,7 @@ using program::RegisterType;
 // of 4 96 instead of 190.
 constexpr int64_t kMostElements = 8;
 constexpr int64_t kMostInRow = 4;
+constexpr int64_t kMostShuffled = IPU_AVX512 ? kMostElements : 16;
 // The fewest totals; a guess: a few vectors of them.
 constexpr int64_t kFewestTotals = 65;
 // As many elements in all, and of each total, are a few steps of a small loop.
@@ -152,30 +154,37 @@ class Unroller {
   std::vector<uint32_t> first_;  // of each instruction, its first copy
 };
 
+// What computes an element of a total, by its number. Elements are computed
+// when they are combined, so that few values are alive at a time.
+using ElementFn = std::function<uint16_t(size_t)>;
+
 // Combines elements by halves, as a fold of one vector does, so that the bits
 // are the same.
-uint16_t FoldMonoid(ReduceKind kind, RegisterType type,
-                    std::vector<uint16_t> values, Unroller& to) {
-  if (kind == ReduceKind::kSum && program::IsFloat(type)) {
-    // +0 of elements that are all -0
-    values[0] = to.Add(Opcode::kAdd, type, {values[0], to.Constant(0, type)});
-  }
+uint16_t FoldMonoid(ReduceKind kind, RegisterType type, size_t count,
+                    const ElementFn& element, Unroller& to) {
   const Opcode op = CombinerOf(kind, type)->op;
-  for (size_t half = std::bit_ceil(values.size()) / 2; half > 0; half /= 2) {
-    for (size_t i = 0; i + half < values.size(); ++i) {
-      values[i] = to.Add(op, type, {values[i], values[i + half]});
+  const bool adds_zero = kind == ReduceKind::kSum && program::IsFloat(type);
+  // Element i once those from `half` on have been added to the ones before.
+  const auto folded = [&](auto&& self, size_t i, size_t half) -> uint16_t {
+    if (half >= count) {
+      const uint16_t value = element(i);
+      if (i > 0 || !adds_zero) return value;
+      // +0 of elements that are all -0
+      return to.Add(Opcode::kAdd, type, {value, to.Constant(0, type)});
     }
-    values.resize(std::min(values.size(), half));
-  }
-  return values[0];
+    const uint16_t first = self(self, i, 2 * half);
+    if (i + half >= count) return first;
+    const uint16_t second = self(self, i + half, 2 * half);
+    return to.Add(op, type, {first, second});
+  };
+  return folded(folded, 0, 1);
 }
 
 // The extreme and its index: NaN before all others, then the value, then what
 // comes first.
 std::vector<uint16_t> FoldArg(ReduceKind kind, RegisterType type,
-                              RegisterType index_type,
-                              const std::vector<uint16_t>& values,
-                              Unroller& to) {
+                              RegisterType index_type, size_t count,
+                              const ElementFn& element, Unroller& to) {
   const Opcode beats = kind == ReduceKind::kArgmax ? Opcode::kGt : Opcode::kLt;
   constexpr RegisterType kFlag = RegisterType::kU32;
   struct Candidate {
@@ -194,18 +203,15 @@ std::vector<uint16_t> FoldArg(ReduceKind kind, RegisterType type,
         to.Add(Opcode::kSelect, type, {wins, b.value, a.value}),
         to.Add(Opcode::kSelect, index_type, {wins, b.where, a.where})};
   };
-  std::vector<Candidate> left;
-  for (size_t k = 0; k < values.size(); ++k) {
-    left.push_back({values[k], to.Constant(k, index_type)});
-  }
-  while (left.size() > 1) {  // pairs of neighbours
-    size_t n = 0;
-    for (size_t k = 0; k < left.size(); k += 2) {
-      left[n++] = k + 1 < left.size() ? better(left[k], left[k + 1]) : left[k];
-    }
-    left.resize(n);
-  }
-  return {left[0].value, left[0].where};
+  // The best of `size` elements, a power of two, or of those that there are.
+  const auto best = [&](auto&& self, size_t from, size_t size) -> Candidate {
+    if (size == 1) return {element(from), to.Constant(from, index_type)};
+    const Candidate first = self(self, from, size / 2);
+    if (from + size / 2 >= count) return first;
+    return better(first, self(self, from + size / 2, size / 2));
+  };
+  const Candidate found = best(best, 0, std::bit_ceil(count));
+  return {found.value, found.where};
 }
 
 // All indices along the last dimensions, in row-major order.
@@ -253,7 +259,9 @@ bool CanShuffle(const ComputeSet& set, size_t num_kept) {
 // whose elements are not `shuffled`.
 bool AreShort(ReduceKind kind, const ReducePlan& plan, int64_t totals,
               bool shuffled) {
-  const int64_t most = plan.by_rows && !shuffled ? kMostInRow : kMostElements;
+  const int64_t most = !plan.by_rows ? kMostElements
+                       : shuffled    ? kMostShuffled
+                                     : kMostInRow;
   if (plan.reduced > most || totals < kFewestTotals || !plan.places.empty()) {
     return false;
   }
@@ -284,21 +292,23 @@ std::optional<Evaluation> Unrolled(const ComputeSet& set,
   if (program::RegisterTypeOf(value) != type) return std::nullopt;
 
   Unroller unroller(*code, set, num_kept);
-  std::vector<uint16_t> values;
-  for (const auto& index :
-       Indices({set.shape.begin() + num_kept, set.shape.end()})) {
-    values.push_back(unroller.Element(index));
-    if (unroller.num_operands() > kMostOperands ||
-        unroller.num_instructions() > kMostInstructions) {
-      return std::nullopt;
-    }
+  const auto indices = Indices({set.shape.begin() + num_kept, set.shape.end()});
+  const ElementFn element = [&](size_t k) {
+    return unroller.Element(indices[k]);
+  };
+  std::vector<uint16_t> outputs;
+  if (IsArg(kind)) {
+    outputs =
+        FoldArg(kind, type, program::RegisterTypeOf(set.results[1].view.dtype),
+                indices.size(), element, unroller);
+  } else {
+    outputs = {FoldMonoid(kind, type, indices.size(), element, unroller)};
   }
-  if (!IsArg(kind)) {
-    return unroller.Finish(
-        {FoldMonoid(kind, type, std::move(values), unroller)});
+  if (unroller.num_operands() > kMostOperands ||
+      unroller.num_instructions() > kMostInstructions) {
+    return std::nullopt;
   }
-  const RegisterType index = program::RegisterTypeOf(set.results[1].view.dtype);
-  return unroller.Finish(FoldArg(kind, type, index, values, unroller));
+  return unroller.Finish(std::move(outputs));
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS
