@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -304,12 +305,26 @@ class Compiler {
     Assembler& to = reg < 0 ? body_ : emit_.hoisted();
     state.hoisted = reg >= 0;
     state.reg = state.hoisted ? reg : emit_.NewRegister();
+    if (reg < 0 && v.constant != nullptr && !words_) {
+      to.VectorConstant(x86::kLoad, emit_.Of(v.width), state.reg, 0,
+                        emit_.Constant(InAllLanes(v)));
+      return state.reg;
+    }
     to.Load(Gpr::kRcx, Gpr::kRsi, v.slot * 8);
     const uint32_t width = words_ ? words_->bytes() : v.width;
     const Lanes lanes = reg < 0 ? emit_.Of(width) : emit_.Whole(width);
     to.Vector(words_ ? words_->broadcast() : x86::kLoad, lanes, state.reg, 0,
               Address{Gpr::kRcx, /*indexed=*/false});
     return state.reg;
+  }
+
+  // The bytes of a vector of a constant.
+  static std::vector<uint8_t> InAllLanes(const NativeValue& constant) {
+    std::vector<uint8_t> bytes(kVectorBytes);
+    for (size_t at = 0; at < bytes.size(); at += constant.width) {
+      std::memcpy(&bytes[at], constant.constant, constant.width);
+    }
+    return bytes;
   }
 
   Address At(int slot, uint32_t scale) {
@@ -412,7 +427,18 @@ class Compiler {
     const int d = emit_.NewRegister();
     states_[value].reg = d;
     if (words_) return words_->Compute(v, d, r[0], r[1], r[2]);
-    emit_.Compute(i, d, r[0], r[1], r[2]);
+    VectorEmitter::KnownBits bits;
+    for (int k = 0; k < 3; ++k) {
+      if (v.operands[k] >= 0) bits[k] = KnownBits(values_[v.operands[k]]);
+    }
+    emit_.Compute(i, d, r[0], r[1], r[2], bits);
+  }
+
+  static std::optional<uint64_t> KnownBits(const NativeValue& v) {
+    if (v.constant == nullptr) return std::nullopt;
+    uint64_t bits = 0;
+    std::memcpy(&bits, v.constant, v.width);
+    return bits;
   }
 
   // Keeps the lanes until the value is needed in a vector register.

@@ -142,6 +142,11 @@ void VectorEmitter::FromF16(int d, int bits) {
 }
 
 void VectorEmitter::Bf16Bits(int d, int x, bool moved) {
+  RoundBf16(d, x, moved);
+  Shift(x86::kLogicalRight, 4, d, d, 16);
+}
+
+void VectorEmitter::RoundBf16(int d, int x, bool moved) {
   const int quiet = NewRegister();
   Shift(x86::kLogicalRight, 4, d, x, 16);
   Op(x86::kAnd, 4, d, d, Number(4, 1));
@@ -156,7 +161,6 @@ void VectorEmitter::Bf16Bits(int d, int x, bool moved) {
   CompareF(nan, 4, x, x, kUnorderedF);
   Blend(4, nan, d, d, quiet);
   Free(nan);
-  Shift(x86::kLogicalRight, 4, d, d, 16);
   Free(quiet);
 }
 
@@ -175,9 +179,41 @@ void VectorEmitter::ExtremeF(bool max, uint32_t w, int d, int a, int b) {
   Free(nan);
   Free(other);
 }
-void VectorEmitter::Extreme(bool max, RegisterType type, int d, int a, int b) {
+
+VectorEmitter::Bound VectorEmitter::BoundOf(bool max, RegisterType type,
+                                            std::optional<uint64_t> bits) {
+  if (!bits) return Bound::kAny;
+  const bool wide = program::RegisterBytes(type) == 8;
+  const uint64_t sign = uint64_t{1} << (wide ? 63 : 31);
+  const uint64_t infinity = wide ? 0x7ff0'0000'0000'0000 : 0x7f80'0000;
+  const uint64_t all = wide ? *bits : *bits & 0xffff'ffff;
+  if ((all & ~sign) > infinity) return Bound::kAny;
+  return all == (max ? 0 : sign) ? Bound::kZero : Bound::kOrdinary;
+}
+
+// The instruction gives its second operand if the two are equal or unordered,
+// which is right if that is `a`, but for zeros of which the bound is the result.
+void VectorEmitter::ExtremeOfBound(bool max, uint32_t w, int d, int a,
+                                   int bound, Bound known) {
+  const uint8_t code = max ? x86::kMaxF : x86::kMinF;
+  if (known == Bound::kOrdinary) return OpF(code, w, d, bound, a);
+  OpF(code, w, d, a, bound);
+  const Mask nan = NewMask(w);
+  CompareF(nan, w, a, a, kUnorderedF);
+  Blend(w, nan, d, d, a);
+  Free(nan);
+}
+
+void VectorEmitter::Extreme(bool max, RegisterType type, int d, int a, int b,
+                            std::optional<uint64_t> a_bits,
+                            std::optional<uint64_t> b_bits) {
   if (!program::IsFloat(type)) return ExtremeI(max, type, d, a, b);
-  ExtremeF(max, program::RegisterBytes(type), d, a, b);
+  const uint32_t w = program::RegisterBytes(type);
+  const Bound of_a = BoundOf(max, type, a_bits);
+  const Bound of_b = BoundOf(max, type, b_bits);
+  if (of_b != Bound::kAny) return ExtremeOfBound(max, w, d, a, b, of_b);
+  if (of_a != Bound::kAny) return ExtremeOfBound(max, w, d, b, a, of_a);
+  ExtremeF(max, w, d, a, b);
 }
 
 void VectorEmitter::Add(bool is_float, uint32_t w, int d, int a, int b) {
@@ -396,7 +432,8 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
   }
 }
 
-void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
+void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c,
+                            const KnownBits& bits) {
   if (ComputeFused(i, d, a, b, c)) return;
   const uint32_t w = program::RegisterBytes(i.type);
   const bool is_float = program::IsFloat(i.type);
@@ -417,8 +454,8 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
       body_.Vector(x86::kToF16, Of(4), a, 0, d, 0);
       return Op(x86::kFromF16, 4, d, 0, d);
     case Opcode::kRoundBf16:
-      Bf16Bits(d, a, /*moved=*/false);
-      return Shift(x86::kLeft, 4, d, d, 16);
+      RoundBf16(d, a, /*moved=*/false);
+      return Op(x86::kAnd, 4, d, d, Number(4, 0xffff0000));
     case Opcode::kBitsF16:
       return F16Bits(d, a);
     case Opcode::kBitsBf16:
@@ -470,13 +507,13 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c) {
     case Opcode::kDiv:
       return OpF(x86::kDivF, w, d, a, b);
     case Opcode::kMax:
-      return Extreme(true, i.type, d, a, b);
+      return Extreme(true, i.type, d, a, b, bits[0], bits[1]);
     case Opcode::kMin:
-      return Extreme(false, i.type, d, a, b);
+      return Extreme(false, i.type, d, a, b, bits[0], bits[1]);
     case Opcode::kClamp: {
       const int at_least = NewRegister();
-      Extreme(true, i.type, at_least, b, a);
-      Extreme(false, i.type, d, at_least, c);
+      Extreme(true, i.type, at_least, b, a, bits[1], bits[0]);
+      Extreme(false, i.type, d, at_least, c, {}, bits[2]);
       return Free(at_least);
     }
     case Opcode::kAnd:

@@ -8,9 +8,11 @@
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -110,7 +112,10 @@ class VectorEmitter {
 
   // d <- the instruction applied to registers a, b and c, none of which may be
   // d. Supports everything that IsNative does except what GivesMask and SELECT.
-  void Compute(const program::Instruction& i, int d, int a, int b, int c);
+  // `bits` has those of operands that are known constants.
+  using KnownBits = std::array<std::optional<uint64_t>, 3>;
+  void Compute(const program::Instruction& i, int d, int a, int b, int c,
+               const KnownBits& bits = {});
   void Compare(const program::Instruction& i, Mask mask, int a, int b);
   // mask <- the comparison of integers in lanes of 1 or 2 bytes
   void CompareNarrow(program::Opcode op, bool is_signed, Mask mask, int a,
@@ -172,6 +177,9 @@ class VectorEmitter {
   void OpF(uint8_t code, uint32_t width, int d, int a, int b) {
     Op(x86::Float(code, width == 8), width, d, a, b);
   }
+  // d <- x, of which the high 16 bits are rounded to a bf16; the low ones are
+  // any
+  void RoundBf16(int d, int x, bool moved);
   void CompareF(Mask mask, uint32_t width, int a, int b, int how);
   void CompareI(Opcode op, RegisterType type, Mask mask, int a, int b);
   // d <- d with the bits of `from` that `which` selects, in lanes of the mask
@@ -195,8 +203,19 @@ class VectorEmitter {
   void MulWide(int d, int a, int b);
   void MulHigh(RegisterType type, int d, int a, int b);
   void DivideBy(const program::Instruction& i, int d, int a, int reciprocal);
+  // What is known of a bound in MAX or MIN.
+  enum class Bound : uint8_t {
+    kAny,
+    kZero,      // a zero that is the result if the other operand is either zero
+    kOrdinary,  // no NaN, and no such zero
+  };
+  static Bound BoundOf(bool max, RegisterType type,
+                       std::optional<uint64_t> bits);
   void ExtremeF(bool max, uint32_t w, int d, int a, int b);
-  void Extreme(bool max, RegisterType type, int d, int a, int b);
+  void ExtremeOfBound(bool max, uint32_t w, int d, int a, int bound,
+                      Bound known);
+  void Extreme(bool max, RegisterType type, int d, int a, int b,
+               std::optional<uint64_t> a_bits, std::optional<uint64_t> b_bits);
   void ExtremeI(bool max, RegisterType type, int d, int a, int b);
   void AbsI(uint32_t w, int d, int a);
   void Not(uint32_t w, int d, int a);
