@@ -148,6 +148,57 @@ TYPED_TEST(MapShuffled, GroupsOfOperandsDiffer) {
   Check<TypeParam>(shape, {{1, 0, 0, 0}, {0, 0, -1, 0}, {0, 1, 0, 0}}, 1);
 }
 
+// Sums of columns, some of which are read twice, in an order of their own.
+TYPED_TEST(MapShuffled, ColumnsOfShortRows) {
+  using T = TypeParam;
+  constexpr RegisterType kType = TypeOf<T>::kRegister;
+  constexpr DType kDtype = TypeOf<T>::kDtype;
+  std::mt19937 random(7);
+  for (int64_t columns : {2, 3, 4, 5, 6, 7, 8, 10, 13, 16}) {
+    Builder code;
+    std::vector<uint64_t> order;
+    for (int64_t k = 0; k < columns; ++k) {
+      order.push_back(k * 7 % columns);
+      if (k % 3 == 0) order.push_back(k);
+    }
+    uint16_t sum = 0;
+    for (size_t k = 0; k < order.size(); ++k) {
+      const uint16_t column = code.Load<T>(order[k]);
+      const Opcode op = k % 2 == 0 ? Opcode::kAdd : Opcode::kSub;
+      sum = k == 0 ? column : code.Add(op, kType, {sum, column});
+    }
+    code.map.outputs = {code.Add(Opcode::kAdd, kType, {sum, sum})};
+    for (int64_t n = 0; n <= 330; n += n < 130 ? 1 : 50) {
+      for (const int64_t pitch : {columns, columns + 1, -columns}) {
+        SCOPED_TRACE(testing::Message()
+                     << columns << " of " << n << " by " << pitch);
+        const int64_t size = n == 0 ? 0 : std::abs(pitch) * (n - 1) + columns;
+        const int64_t first = pitch < 0 && n > 0 ? -pitch * (n - 1) : 0;
+        const std::vector<T> from = Draw<T>(size, random);
+        Setting setting{{n}, {}, {Strided(1, kDtype, {n}, {1})}};
+        for (int64_t k = 0; k < columns; ++k) {
+          setting.operands.push_back(Strided(0, kDtype, {n}, {pitch}));
+          setting.operands.back().view.offset =
+              (first + k) * static_cast<int64_t>(sizeof(T));
+        }
+        const Fenced<T> x(from, n % 2 == 0), to(std::vector<T>(n), true);
+        for (const Factories* table : SupportedFactories()) {
+          RunMap(*table, setting, code.map, {x.data(), to.data()});
+          for (int64_t i = 0; i < n; ++i) {
+            T total = 0;
+            for (size_t k = 0; k < order.size(); ++k) {
+              const T value = from[first + i * pitch + order[k]];
+              total =
+                  static_cast<T>(k % 2 == 0 ? total + value : total - value);
+            }
+            ASSERT_EQ(to.data()[i], static_cast<T>(total + total)) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(MapShuffled, OnSeveralThreads) {
   const Index shape = {40'000, 3};
   Check<TypeParam>(shape, {{3, 1}, {0, 1}, {1, 0}}, 2);

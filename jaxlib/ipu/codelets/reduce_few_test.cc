@@ -83,7 +83,7 @@ TEST(ReduceFewTest, SpecialValues) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float values[] = {-0.0f, 0.0f, kNan, kInfinity, -kInfinity, 1e-40f};
-  for (int64_t n = 2; n <= 8; ++n) {
+  for (int64_t n = 2; n <= 17; ++n) {
     TestArray x(DType::kF32, {216, n}, {0, 1}, 2, random, false);
     ForEachIndex({216, n}, [&](const auto& i) {
       // Some totals have one value alone.

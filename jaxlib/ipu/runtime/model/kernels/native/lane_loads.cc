@@ -29,16 +29,6 @@ bool CanShuffle(int64_t item) {
 #endif
 }
 
-// The places of a vector's lanes, in elements from the start of the group.
-std::vector<int64_t> PlacesOf(const StridedIterator& iterator, int64_t vector,
-                              int lanes) {
-  std::vector<int64_t> places(lanes);
-  for (int i = 0; i < lanes; ++i) {
-    places[i] = iterator.PlaceOf(vector * lanes + i);
-  }
-  return places;
-}
-
 bool AreAdjacent(const std::vector<int64_t>& places) {
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i] != places[0] + static_cast<int64_t>(i)) return false;
@@ -52,6 +42,15 @@ int64_t SpanOf(const std::vector<int64_t>& places) {
 }
 
 }  // namespace
+
+std::vector<int64_t> PlacesOf(const StridedIterator& iterator, int64_t vector,
+                              int lanes) {
+  std::vector<int64_t> places(lanes);
+  for (int i = 0; i < lanes; ++i) {
+    places[i] = iterator.PlaceOf(vector * lanes + i);
+  }
+  return places;
+}
 
 int64_t VectorsInGroup(const StridedIterator& iterator, int lanes,
                        int64_t elements) {

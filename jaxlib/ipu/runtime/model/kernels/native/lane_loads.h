@@ -8,6 +8,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_LANE_LOADS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_LANE_LOADS_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,10 @@ int64_t VectorsInGroup(const StridedIterator& iterator, int lanes,
 // The bytes from one group of that many elements to the next.
 int64_t GroupStep(const StridedIterator& iterator, int64_t elements);
 
+// The places of a vector's lanes, in elements from the start of the group.
+std::vector<int64_t> PlacesOf(const StridedIterator& iterator, int64_t vector,
+                              int lanes);
+
 class LaneLoads {
  public:
   explicit LaneLoads(VectorEmitter& emit) : emit_(emit), body_(emit.body()) {}
@@ -41,6 +46,15 @@ class LaneLoads {
   // group.
   Address Load(const StridedIterator& iterator, int64_t vector, bool tail,
                int reg, Address group);
+
+#if !IPU_AVX512
+  // The lanes of four operands whose elements, of 4 bytes, follow each other in
+  // memory, from that of the iterator on. Gives no register for those that are
+  // not `wanted`. Needs kForQuad registers.
+  static constexpr int kForQuad = 7;
+  std::array<int, 4> LoadQuad(const StridedIterator& iterator, int64_t vector,
+                              const std::array<bool, 4>& wanted, Address group);
+#endif
 
   // Stores lanes of `bytes` of registers alternately. Those of a vector of the
   // group that begins at `group`; a tail is as above.

@@ -104,6 +104,51 @@ void LaneLoads::Shuffle(const Places& places, int64_t item, bool /*tail*/,
   }
 }
 
+// Each window of 16 bytes has one element of each operand: they are transposed
+// in each half.
+std::array<int, 4> LaneLoads::LoadQuad(const StridedIterator& iterator,
+                                       int64_t vector,
+                                       const std::array<bool, 4>& wanted,
+                                       Address group) {
+  const Places places = PlacesOf(iterator, vector, emit_.lanes());
+  const int whole = emit_.lanes() * kWord;
+  const Lanes all{whole};
+  int rows[kWordsInHalf];
+  for (int w = 0; w < kWordsInHalf; ++w) {
+    HalvesAt from;
+    from.low = places[w] * kWord;
+    if (whole > kHalfBytes) from.high = places[w + kWordsInHalf] * kWord;
+    rows[w] = emit_.NewRegister();
+    LoadWindow(Window(from), whole, rows[w], group);
+  }
+  std::array<int, 4> found = {-1, -1, -1, -1};
+  for (int pair = 0; pair < 2; ++pair) {
+    if (!wanted[2 * pair] && !wanted[2 * pair + 1]) continue;
+    const VectorOp op = pair == 0 ? x86::kInterleave : x86::kInterleaveSecond;
+    const int a = emit_.NewRegister(), b = emit_.NewRegister();
+    body_.Vector(op, all, a, rows[0], rows[1]);
+    body_.Vector(op, all, b, rows[2], rows[3]);
+    if (pair == 1) {
+      for (const int row : rows) emit_.Free(row);
+    }
+    if (wanted[2 * pair]) {
+      found[2 * pair] = emit_.NewRegister();
+      body_.Vector(x86::kInterleaveWide, all, found[2 * pair], a, b);
+    }
+    if (wanted[2 * pair + 1]) {
+      found[2 * pair + 1] = a;
+      body_.Vector(x86::kInterleaveSecondWide, all, a, a, b);
+    } else {
+      emit_.Free(a);
+    }
+    emit_.Free(b);
+  }
+  if (!wanted[2] && !wanted[3]) {
+    for (const int row : rows) emit_.Free(row);
+  }
+  return found;
+}
+
 Address LaneLoads::ElementAt(const StridedIterator& iterator, Address group) {
   const int64_t item = iterator.item_size();
   if (iterator.group() == 1) {

@@ -11,6 +11,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/assembler.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/element_access.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/lane_loads.h"
+#include "jaxlib/ipu/runtime/model/kernels/native/lane_quads.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/pointers.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/vector_emitter.h"
@@ -35,8 +36,8 @@ constexpr bool kHasMasks = IPU_AVX512;
 constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
 constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
-// If the registers do not suffice, fewer loop-invariant values are kept in them,
-// at least this many: a guess, for the numbers that instructions need.
+// If the registers do not suffice, fewer loop-invariant values are kept in
+// them, at least this many: a guess, for the numbers that instructions need.
 constexpr int kFewestHoisted = 2;
 
 class Compiler {
@@ -278,6 +279,7 @@ class Compiler {
       if (vectors_ == 0) return emit_.Fail();
     }
     shuffled_.SetGroup(vectors_ * emit_.lanes());
+    if (!words_) quads_ = FindQuads(values_);
   }
 
   // The register that holds a value; loads the value if necessary.
@@ -286,6 +288,7 @@ class Compiler {
     if (state.reg >= 0) return state.reg;
     const NativeValue& v = values_[value];
     if (v.kind == NativeValue::kInvariant) return LoadInvariant(v, state);
+    if (LoadsQuad(value)) return state.reg;
     state.reg = emit_.NewRegister();
     if (state.flags.reg >= 0) {
       emit_.Flags(state.reg, state.flags);
@@ -345,6 +348,36 @@ class Compiler {
     access_.Load(source.dtype, v.moved, v.width, reg, at);
   }
 
+#if IPU_AVX512
+  bool LoadsQuad(int) { return false; }
+#else
+  // Loads a value together with its neighbours that will be read, if there are
+  // any and registers for them.
+  bool LoadsQuad(int value) {
+    if (tail_ || words_ || emit_.left() < LaneLoads::kForQuad) return false;
+    for (const Quad& quad : quads_) {
+      std::array<bool, 4> wanted;
+      for (size_t k = 0; k < wanted.size(); ++k) {
+        const int v = quad.values[k];
+        wanted[k] =
+            v >= 0 && states_[v].reg < 0 && values_[v].last_use >= computed_;
+      }
+      const auto& all = quad.values;
+      if (std::find(all.begin(), all.end(), value) == all.end()) continue;
+      if (std::count(wanted.begin(), wanted.end(), true) < 2) return false;
+      const Address at =
+          pointers_.OfSource(*quad.first, vectors_ * emit_.lanes());
+      const std::array<int, 4> regs =
+          shuffled_.LoadQuad(quad.first->iterator, vector_, wanted, at);
+      for (size_t k = 0; k < wanted.size(); ++k) {
+        if (wanted[k]) states_[all[k]].reg = regs[k];
+      }
+      return true;
+    }
+    return false;
+  }
+#endif
+
   // The numbers of the lanes' elements.
   void LoadIndices(const NativeValue& v, int reg) {
     body_.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
@@ -391,6 +424,7 @@ class Compiler {
       const NativeValue& v = values_[k];
       if (v.kind != NativeValue::kComputed) continue;
       const int value = static_cast<int>(k);
+      computed_ = value;
       Compute(value);
       if (v.stored >= 0) StoreValue(v, value);
       for (int operand : v.operands) {
@@ -486,8 +520,10 @@ class Compiler {
   Pointers pointers_;
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
   std::vector<State> states_;
-  int64_t vectors_ = 1;  // in a group
-  int64_t vector_ = 0;   // of the group
+  std::vector<Quad> quads_;  // without words
+  int computed_ = 0;         // the value that is computed
+  int64_t vectors_ = 1;      // in a group
+  int64_t vector_ = 0;       // of the group
   bool tail_ = false;
   bool streaming_ = false;  // see Streams
 };

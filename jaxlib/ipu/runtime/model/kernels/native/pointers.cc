@@ -18,7 +18,8 @@ constexpr size_t kFreelyUsed = 4;  // caller-saved; the others are pushed
 // that offsets within a group can be added in 32 bits.
 constexpr int64_t kFarthest = int64_t{1} << 29;
 
-// Whether the places of two operands are always as far from each other.
+}  // namespace
+
 bool MoveAlike(const StridedIterator& a, const StridedIterator& b) {
   if (a.base() != b.base() || a.item_size() != b.item_size() ||
       std::abs(a.offset() - b.offset()) > kFarthest) {
@@ -27,8 +28,6 @@ bool MoveAlike(const StridedIterator& a, const StridedIterator& b) {
   if (a.dense() || b.dense()) return a.dense() && b.dense();
   return a.group() == b.group() && a.group_step() == b.group_step();
 }
-
-}  // namespace
 
 Gpr Pointers::OfSlot(int slot, int64_t step) {
   for (size_t k = 0; k < pointers_.size(); ++k) {

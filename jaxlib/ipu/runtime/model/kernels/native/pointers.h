@@ -13,6 +13,9 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+// Whether the places of two operands are always as far from each other.
+bool MoveAlike(const StridedIterator& a, const StridedIterator& b);
+
 class Pointers {
  public:
   explicit Pointers(VectorEmitter& emit) : emit_(emit) {}

@@ -54,8 +54,8 @@ inline bool GivesMask(program::Opcode op) {
 // Emits the body of a loop and the loop-invariant code before it.
 class VectorEmitter {
  public:
-  // `lanes`: elements per vector of the widest registers in use. `most_hoisted`:
-  // as many registers hold loop-invariant values.
+  // `lanes`: elements per vector of the widest registers in use.
+  // `most_hoisted`: as many registers hold loop-invariant values.
   explicit VectorEmitter(int lanes, int most_hoisted = kMostHoisted)
       : most_lanes_(lanes), most_hoisted_(most_hoisted), lanes_(lanes) {}
 
