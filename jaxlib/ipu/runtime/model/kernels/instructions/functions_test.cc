@@ -106,6 +106,33 @@ TEST_P(MapTest, FunctionsAreExactToAFewUnits) {
   CheckFunctions<double>(table());
 }
 
+// From where results are denormal to where they are infinite.
+template <typename T>
+void CheckExponentials(const Factories& table, double low, double high) {
+  std::vector<T> a;
+  for (int k = 0; k <= 1000; ++k) {
+    a.push_back(static_cast<T>(low + (high - low) * k / 1000));
+  }
+  const auto found = Apply<T, T>(table, Opcode::kExp, {a});
+  constexpr auto kSmallest = std::numeric_limits<T>::denorm_min();
+  for (size_t i = 0; i < a.size(); ++i) {
+    const auto exact = std::exp(static_cast<long double>(a[i]));
+    const auto nearest = static_cast<T>(exact);
+    if (nearest < std::numeric_limits<T>::min()) {
+      EXPECT_LE(std::abs(found[i] - exact), kSmallest) << a[i];
+    } else {
+      EXPECT_LE(Error(found[i], exact), 3) << a[i];
+    }
+  }
+}
+
+TEST_P(MapTest, ExponentialsNearTheLimits) {
+  CheckExponentials<float>(table(), -107, -86);
+  CheckExponentials<float>(table(), 88, 90);
+  CheckExponentials<double>(table(), -748, -707);
+  CheckExponentials<double>(table(), 709, 711);
+}
+
 TEST_P(MapTest, FunctionsAtTheirEdges) {
   const std::vector<float> a = {kNan, kInf, -kInf, 0.f, -0.f};
   ExpectSame(Do<float>(Opcode::kExp, {a}), {kNan, kInf, 0, 1, 1});

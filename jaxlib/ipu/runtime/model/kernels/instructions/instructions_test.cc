@@ -1,8 +1,10 @@
 // Edge cases of each instruction of elementwise programs.
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <type_traits>
 #include <vector>
 
@@ -101,6 +103,28 @@ TEST_P(MapTest, CountsOfBits) {
   ExpectSame(Do<uint32_t>(Opcode::kClz, {{0, 1, 0x80000000u}}), {32, 31, 0});
   ExpectSame(Do<int64_t>(Opcode::kClz, {{0, 1, -1}}), {64, 63, 0});
   ExpectSame(Do<int32_t>(Opcode::kPopcnt, {{0, -1, 6}}), {0, 32, 2});
+}
+
+template <typename T>
+void CheckCountsOfBits(const Factories& table) {
+  std::mt19937_64 random(5);
+  std::vector<T> a, ones, zeros;
+  for (int bits = 0; bits <= std::numeric_limits<T>::digits; ++bits) {
+    for (int k = 0; k < 5; ++k) {
+      const uint64_t below =
+          bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+      a.push_back(static_cast<T>(k == 0 ? below : random() & below));
+      ones.push_back(static_cast<T>(std::popcount(a.back())));
+      zeros.push_back(static_cast<T>(std::countl_zero(a.back())));
+    }
+  }
+  ExpectSame(Apply<T, T>(table, Opcode::kPopcnt, {a}), ones);
+  ExpectSame(Apply<T, T>(table, Opcode::kClz, {a}), zeros);
+}
+
+TEST_P(MapTest, CountsOfBitsOfManyNumbers) {
+  CheckCountsOfBits<uint32_t>(table());
+  CheckCountsOfBits<uint64_t>(table());
 }
 
 TEST_P(MapTest, PowersOfIntegers) {

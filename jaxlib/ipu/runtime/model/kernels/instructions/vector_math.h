@@ -74,18 +74,25 @@ struct Rounded {
   Rounded(const V& x, Element<V> factor)
       : Rounded(Sum{Fma(x, Splat<V>(factor), Splat<V>(kRounder<Element<V>>))}) {
   }
+  // 2^integer, in the exponent range of normal numbers: the other bits of the
+  // sum are shifted out.
+  V Power() const {
+    using T = Element<V>;
+    return BitCast<V>((sum << kMantissaBits<T>)+std::bit_cast<Bits<T>>(T{1}));
+  }
   V value;
+  BitsOf<V> sum;
   Integer integer;
 
  private:
   struct Sum {
     V value;
   };
-  explicit Rounded(const Sum& sum)
-      : value(sum.value - kRounder<Element<V>>),
+  explicit Rounded(const Sum& s)
+      : value(s.value - kRounder<Element<V>>),
+        sum(BitCast<BitsOf<V>>(s.value)),
         integer(BitCast<Integer>(
-            BitCast<BitsOf<V>>(sum.value) -
-            std::bit_cast<Bits<Element<V>>>(kRounder<Element<V>>))) {}
+            sum - std::bit_cast<Bits<Element<V>>>(kRounder<Element<V>>))) {}
 };
 
 // x, but not above `most`; keeps NaN. As AtLeast.
@@ -128,6 +135,10 @@ struct ExpTable<float> {
       0.50000000135423458052,   0.16666666757086083972,
       0.04166646417688746997,   0.0083332857788389865532,
       0.0013933732522009659444, 0.00019907742414513916831};
+  // The same in a power less, where the result is 1 + r + ...
+  static constexpr float kShortSeries[] = {
+      0.4999999343212021, 0.16666520399057466, 0.041668390785523826,
+      0.008368745107493086, 0.0013814540073503426};
 };
 
 template <>
@@ -142,6 +153,7 @@ struct ExpTable<double> {
       2.4801587347540497761e-5, 2.7557255172174531284e-6,
       2.7557252725999753401e-7, 2.510531186166863532e-8,
       2.092165019078789913e-9};
+  static constexpr auto& kShortSeries = kSeries;
 };
 
 // e^x = 2^k (1 + tail)
@@ -171,20 +183,54 @@ inline V PowerOfTwo(const typename Rounded<V>::Integer& k) {
   return BitCast<V>((k << kMantissaBits<T>)+BitCast<SignedBits<T>>(T{1}));
 }
 
+// e^x = 2^k e^r, where 2^k is the product of two factors, to reach denormals
+// and infinity: `factor` is the exact power of two for all but the smallest k,
+// halved, so that it is finite.
+template <typename V>
+inline V ScaledExp(V x) {
+  using T = Element<V>;
+  using Table = ExpTable<T>;
+  using I = typename Rounded<V>::Integer;
+  constexpr int kMantissa = kMantissaBits<T>;
+  constexpr auto kOne =
+      static_cast<SignedBits<T>>(std::bit_cast<Bits<T>>(T{1}));
+  constexpr auto kTwo =
+      static_cast<SignedBits<T>>(std::bit_cast<Bits<T>>(T{2}));
+  // The sum's low bits are k - 1.
+  constexpr T kRounderBelow = kRounder<T> - 1;
+  // Any k below which no normal number is, with room for the others below it.
+  constexpr SignedBits<T> kLeast = sizeof(T) == 8 ? -1000 : -100;
+  x = AtMost(AtLeast(x, Table::kLowest), Table::kHighest);
+  const V sum =
+      Fma(x, Splat<V>(T(1.4426950408889634074)), Splat<V>(kRounderBelow));
+  const V k = sum - kRounderBelow;
+  const V high = Fma(k, Splat<V>(-Table::kLn2High), x);
+  const V r = Fma(k, Splat<V>(-Table::kLn2Low), high);
+  const I exponent = BitCast<I>(sum) << kMantissa;
+  const I least = Splat<I>(kLeast * (SignedBits<T>{1} << kMantissa));
+  const I most = exponent > least ? exponent : least;
+  const V factor = BitCast<V>(most + kOne);
+  const V rest = BitCast<V>(exponent - most + kTwo);
+  V p = Polynomial(r, Table::kShortSeries);
+  p = Fma(p, r, Splat<V>(T{1}));
+  return Fma(p, r * factor, factor) * rest;
+}
+
 template <typename V>
 inline V Exp(const V& x) {
-  const Exponential<V> e(x);
 #if IPU_AVX512  // one instruction, which rounds once
-  if constexpr (sizeof(V) == 64 && std::is_same_v<Element<V>, float>) {
-    return BitCast<V>(_mm512_scalef_ps(BitCast<__m512>(V{e.tail + 1}),
-                                       BitCast<__m512>(e.value)));
-  } else if constexpr (sizeof(V) == 64) {
-    return BitCast<V>(_mm512_scalef_pd(BitCast<__m512d>(V{e.tail + 1}),
-                                       BitCast<__m512d>(e.value)));
+  if constexpr (sizeof(V) == 64) {
+    const Exponential<V> e(x);
+    if constexpr (std::is_same_v<Element<V>, float>) {
+      return BitCast<V>(_mm512_scalef_ps(BitCast<__m512>(V{e.tail + 1}),
+                                         BitCast<__m512>(e.value)));
+    } else {
+      return BitCast<V>(_mm512_scalef_pd(BitCast<__m512d>(V{e.tail + 1}),
+                                         BitCast<__m512d>(e.value)));
+    }
   }
 #endif
-  const auto half = e.k >> 1;  // scale twice, to reach denormals and infinity
-  return (e.tail + 1) * PowerOfTwo<V>(half) * PowerOfTwo<V>(e.k - half);
+  return ScaledExp(x);
 }
 
 template <typename V>
@@ -211,23 +257,28 @@ inline V Tanh(const V& x) {
   constexpr T kLowest = sizeof(T) == 8 ? -20 : -10;
   const V y = AtLeast(NegateFloat::Do(AbsFloat::Do(x)), kLowest);
   const Rounded<V> rounded(y, T(2 * 1.4426950408889634074));
-  V r = y * 2, tail;  // e^(2 y) = 2^k (1 + tail)
+  V tail;  // e^(2 y) = 2^k (1 + tail)
   if constexpr (std::is_same_v<T, float>) {
     // What ln(2) is rounded by is 2^-5 units of a result for k = -1, and less
     // for others.
-    r = Fma(rounded.value, Splat<V>(-0.69314718056f), r);
-    static constexpr auto kSeries = [] {
+    const V half = Fma(rounded.value, Splat<V>(-0.34657359028f), y);
+    static constexpr auto kSeries = [] {  // of twice the argument
       std::array<T, 2 + std::size(Table::kSeries)> all = {0, 1};
       std::copy(std::begin(Table::kSeries), std::end(Table::kSeries), &all[2]);
+      T power = 1;
+      for (T& coefficient : all) {
+        coefficient *= power;
+        power *= 2;
+      }
       return all;
     }();
-    tail = PolynomialByHalves(r, kSeries);
+    tail = PolynomialByHalves(half, kSeries);
   } else {
-    r = Fma(rounded.value, Splat<V>(-Table::kLn2High), r);
+    V r = Fma(rounded.value, Splat<V>(-Table::kLn2High), V{y * 2});
     r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), r);
     tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
   }
-  const V scale = PowerOfTwo<V>(rounded.integer);
+  const V scale = rounded.Power();
   // 1 - e^(2 y) and 1 + e^(2 y), each rounded once.
   const V less = Fma(tail, -scale, 1 - scale);
   const V more = Fma(tail, scale, 1 + scale);

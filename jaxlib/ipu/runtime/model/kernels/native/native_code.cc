@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -321,15 +320,6 @@ class Compiler {
     return state.reg;
   }
 
-  // The bytes of a vector of a constant.
-  static std::vector<uint8_t> InAllLanes(const NativeValue& constant) {
-    std::vector<uint8_t> bytes(kVectorBytes);
-    for (size_t at = 0; at < bytes.size(); at += constant.width) {
-      std::memcpy(&bytes[at], constant.constant, constant.width);
-    }
-    return bytes;
-  }
-
   Address At(int slot, uint32_t scale) {
     return {pointers_.OfSlot(slot), true, static_cast<uint8_t>(scale)};
   }
@@ -450,6 +440,7 @@ class Compiler {
     const NativeValue& v = values_[value];
     const Instruction& i = v.instruction;
     if (i.op == Opcode::kSelect) return Select(value);
+    if (CombineMasks(value)) return;
     std::array<int, 3> r = {};
     for (int k = 0; k < 3; ++k) {
       if (v.operands[k] < 0 || (words_ && !words_->Reads(v, k))) continue;
@@ -466,13 +457,6 @@ class Compiler {
       if (v.operands[k] >= 0) bits[k] = KnownBits(values_[v.operands[k]]);
     }
     emit_.Compute(i, d, r[0], r[1], r[2], bits);
-  }
-
-  static std::optional<uint64_t> KnownBits(const NativeValue& v) {
-    if (v.constant == nullptr) return std::nullopt;
-    uint64_t bits = 0;
-    std::memcpy(&bits, v.constant, v.width);
-    return bits;
   }
 
   // Keeps the lanes until the value is needed in a vector register.
@@ -493,6 +477,26 @@ class Compiler {
       Get(value);
       state.flags.reg = -1;
     }
+  }
+
+  // Keeps what combines two comparisons as lanes, too.
+  bool CombineMasks(int value) {
+    const NativeValue& v = values_[value];
+    // Booleans differ as their XOR says.
+    const Opcode op =
+        v.instruction.op == Opcode::kNe ? Opcode::kXor : v.instruction.op;
+    if ((op != Opcode::kAnd && op != Opcode::kOr && op != Opcode::kXor) ||
+        v.instruction.type != program::RegisterType::kU32) {
+      return false;
+    }
+    const Mask a = states_[v.operands[0]].flags;
+    const Mask b = states_[v.operands[1]].flags;
+    if (a.reg < 0 || b.reg < 0 || a.width != b.width) return false;
+    const Mask both = emit_.KeepMask(a.width);
+    if (both.reg < 0) return false;
+    states_[value].flags = both;
+    emit_.Combine(op, both, a, b);
+    return true;
   }
 
   void Select(int value) {

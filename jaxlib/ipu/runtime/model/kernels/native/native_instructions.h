@@ -46,6 +46,11 @@ constexpr VectorOp kAbs{k0F38, k66, 0x1e}, kAbsWide{k0F38, k66, 0x1f, true};
 constexpr VectorOp kClz{k0F38, k66, 0x44};
 // The sum of the bytes of each lane of 8 bytes, minus those of another vector.
 constexpr VectorOp kSumBytes{k0F, k66, 0xf6};
+// Sums of the products of adjacent lanes: of unsigned bytes by signed ones, of
+// signed words.
+constexpr VectorOp kSumBytePairs{k0F38, k66, 0x04}, kSumPairs{k0F, k66, 0xf5};
+// A difference of unsigned words that is not below 0.
+constexpr VectorOp kSubAtLeastZero{k0F, k66, 0xd9};
 constexpr VectorOp kShiftLeft{k0F38, k66, 0x47};
 constexpr VectorOp kShiftLogical{k0F38, k66, 0x45};
 constexpr VectorOp kShiftArithmetic{k0F38, k66, 0x46};
@@ -127,6 +132,7 @@ constexpr VectorOp kInsertHalf{k0F3A, k66, 0x38};     // vvvv, and rm as a half
 constexpr VectorOp kBroadcastHalf{k0F38, k66, 0x5a};  // from memory
 constexpr VectorOp kJoinHalves{k0F3A, k66, 0x46};  // of vvvv: 0, 1; of rm: 2, 3
 constexpr VectorOp kBlendWords{k0F3A, k66, 0x02};  // of 4 bytes, from rm
+constexpr VectorOp kInsertWide{k0F3A, k66, 0x22, true};  // from a general one
 constexpr VectorOp kPermuteWide{k0F3A, k66, 0x00, true};
 constexpr VectorOp kShuffleBytes{k0F38, k66, 0x00};
 constexpr VectorOp kShuffleF{k0F, kNone, 0xc6};

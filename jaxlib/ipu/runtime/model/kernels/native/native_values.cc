@@ -1,5 +1,9 @@
 #include "jaxlib/ipu/runtime/model/kernels/native/native_values.h"
 
+#include <cstring>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+
 namespace ipu::model::IPU_SIMD_NS {
 
 int NativeValues::InSlot(uint16_t slot, uint32_t width, bool still) {
@@ -41,6 +45,21 @@ void NativeValues::Compute(const program::Instruction& instruction,
   }
   values_.push_back(value);
   in_slot_[d] = number;
+}
+
+std::optional<uint64_t> KnownBits(const NativeValue& value) {
+  if (value.constant == nullptr) return std::nullopt;
+  uint64_t bits = 0;
+  std::memcpy(&bits, value.constant, value.width);
+  return bits;
+}
+
+std::vector<uint8_t> InAllLanes(const NativeValue& known) {
+  std::vector<uint8_t> bytes(kVectorBytes);
+  for (size_t at = 0; at < bytes.size(); at += known.width) {
+    std::memcpy(&bytes[at], known.constant, known.width);
+  }
+  return bytes;
 }
 
 uint32_t OperandBytes(const program::Instruction& i, size_t operand) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,6 +66,11 @@ class NativeValues {
   std::map<uint16_t, int> in_slot_;
   std::map<const Source*, int> of_source_;
 };
+
+// The bits of an invariant that is known when the program is loaded.
+std::optional<uint64_t> KnownBits(const NativeValue& value);
+// The bytes of a vector that has those of a known invariant in all lanes.
+std::vector<uint8_t> InAllLanes(const NativeValue& known);
 
 // The size in bytes of an instruction's operand in a register.
 uint32_t OperandBytes(const program::Instruction& instruction, size_t operand);

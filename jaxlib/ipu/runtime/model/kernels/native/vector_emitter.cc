@@ -192,7 +192,8 @@ VectorEmitter::Bound VectorEmitter::BoundOf(bool max, RegisterType type,
 }
 
 // The instruction gives its second operand if the two are equal or unordered,
-// which is right if that is `a`, but for zeros of which the bound is the result.
+// which is right if that is `a`, but for zeros of which the bound is the
+// result.
 void VectorEmitter::ExtremeOfBound(bool max, uint32_t w, int d, int a,
                                    int bound, Bound known) {
   const uint8_t code = max ? x86::kMaxF : x86::kMinF;
@@ -320,29 +321,6 @@ void VectorEmitter::SignF(uint32_t w, int d, int a) {
   Blend(w, differs, d, a, signed_one);
   Free(signed_one);
   Free(differs);
-}
-
-// Adds up bits in lanes of 2, 4 and 8 bits, then the bytes.
-void VectorEmitter::CountOnes(uint32_t w, int d, int a) {
-  const auto each = [&](uint64_t byte) {
-    const uint64_t bits = byte * 0x0101010101010101;
-    return Number(w, w == 8 ? bits : bits & 0xffffffff);
-  };
-  const int other = NewRegister();
-  Shift(x86::kLogicalRight, w, other, a, 1);
-  Op(x86::kAnd, w, other, other, each(0x55));
-  Sub(false, w, d, a, other);
-  Shift(x86::kLogicalRight, w, other, d, 2);
-  Op(x86::kAnd, w, other, other, each(0x33));
-  Op(x86::kAnd, w, d, d, each(0x33));
-  Add(false, w, d, d, other);
-  Shift(x86::kLogicalRight, w, other, d, 4);
-  Add(false, w, d, d, other);
-  Op(x86::kAnd, w, d, d, each(0x0f));
-  Free(other);
-  if (w == 8) return Op(x86::kSumBytes, w, d, d, Zero(w));
-  Op(x86::kMul, w, d, d, each(0x01));
-  Shift(x86::kLogicalRight, w, d, d, 24);
 }
 
 void VectorEmitter::Convert(RegisterType from, RegisterType to, int d, int a) {

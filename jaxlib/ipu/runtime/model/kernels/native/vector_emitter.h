@@ -188,6 +188,8 @@ class VectorEmitter {
   void KeepWithout(Mask mask, int x, uint32_t bits);
   // d <- a, with the bits set where it has some of the others
   void SetIfAny(int d, int a, uint32_t bits, uint32_t others);
+  // A vector with these numbers in each 16 bytes (AVX2).
+  int Sixteen(uint64_t low, uint64_t high);
   // Broadcasts general register rcx, outside of the loop.
   void Broadcast(uint32_t width, int d);
   int Zero(uint32_t width) { return Number(width, 0); }
@@ -223,6 +225,7 @@ class VectorEmitter {
   void Rotate(uint32_t w, int d, int a, int by);
   void CountOnes(uint32_t w, int d, int a);
   void CountLeadingZeros(uint32_t w, int d, int a);
+  void CountLeadingZeros32(int d, int a);
   void SignF(uint32_t w, int d, int a);
   void Round(uint32_t w, int d, int a, int how);
   void Convert(RegisterType from, RegisterType to, int d, int a);
@@ -239,6 +242,7 @@ class VectorEmitter {
   Assembler hoisted_;
   Assembler body_;
   std::map<std::pair<uint32_t, uint64_t>, int> numbers_;
+  std::map<std::pair<uint64_t, uint64_t>, int> sixteens_;
   std::vector<uint8_t> constants_;
   std::map<size_t, int> tables_;  // hoisted ones
   uint64_t lane_bits_ = 0;        // see LanesOf

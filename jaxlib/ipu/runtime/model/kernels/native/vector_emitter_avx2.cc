@@ -177,8 +177,45 @@ void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
                                    : x86::kShift32;
   body_.Vector(op, Of(width), which, d, a, by);
 }
-// The ones that are left of the complement once all bits below a one are ones.
+int VectorEmitter::Sixteen(uint64_t low, uint64_t high) {
+  const auto at = sixteens_.find({low, high});
+  if (at != sixteens_.end()) return at->second;
+  const int reg = NewHoisted();
+  if (reg < 0) {
+    Fail();
+    return 0;
+  }
+  sixteens_[{low, high}] = reg;
+  const auto number = static_cast<int>(Gpr::kRcx);
+  hoisted_.Move(Gpr::kRcx, low);
+  hoisted_.Vector(x86::Wide(x86::kLoadLow, true), {16}, reg, 0, number);
+  hoisted_.Move(Gpr::kRcx, high);
+  hoisted_.Vector(x86::kInsertWide, {16}, reg, reg, number, 1);
+  hoisted_.Vector(x86::kInsertHalf, {32}, reg, reg, reg, 1);
+  return reg;
+}
+
+// Looks up how many bits each half of a byte has, then adds up the bytes.
+void VectorEmitter::CountOnes(uint32_t w, int d, int a) {
+  const int low_bits = Number(w, w == 8 ? 0x0f0f'0f0f'0f0f'0f0f : 0x0f0f'0f0f);
+  const int table = Sixteen(0x0302'0201'0201'0100, 0x0403'0302'0302'0201);
+  const int high = NewRegister();
+  Shift(x86::kLogicalRight, w, high, a, 4);
+  Op(x86::kAnd, w, high, high, low_bits);
+  Op(x86::kAnd, w, d, a, low_bits);
+  Op(x86::kShuffleBytes, w, high, table, high);
+  Op(x86::kShuffleBytes, w, d, table, d);
+  Op(x86::kAddByte, w, d, d, high);
+  Free(high);
+  if (w == 8) return Op(x86::kSumBytes, w, d, d, Zero(w));
+  Op(x86::kSumBytePairs, w, d, d, Number(4, 0x01010101));
+  Op(x86::kSumPairs, w, d, d, Number(4, 0x00010001));
+}
+
 void VectorEmitter::CountLeadingZeros(uint32_t w, int d, int a) {
+  if (w == 4) return CountLeadingZeros32(d, a);
+  // The ones that are left of the complement once all bits below a one are
+  // ones.
   const int ones = NewRegister(), other = NewRegister();
   for (int by = 1; by < static_cast<int>(8 * w); by *= 2) {
     const int from = by == 1 ? a : ones;
@@ -189,6 +226,22 @@ void VectorEmitter::CountLeadingZeros(uint32_t w, int d, int a) {
   Not(w, ones, ones);
   CountOnes(w, d, ones);
   Free(ones);
+}
+
+// From the exponent of a float, which is that of the highest one, as the bit
+// below it is cleared first: no rounding carries beyond it. Of a number that
+// has the highest bit, the float is negative; its sign counts in what is
+// subtracted. 0 has the exponent 0.
+void VectorEmitter::CountLeadingZeros32(int d, int a) {
+  constexpr int kExponentOfOne = 127;
+  const int exponent = NewRegister();
+  Shift(x86::kLogicalRight, 4, exponent, a, 1);
+  Op(x86::kAndNot, 4, exponent, exponent, a);
+  Op(x86::kI32ToF32, 4, exponent, 0, exponent);
+  Shift(x86::kLogicalRight, 4, exponent, exponent, 23);
+  Op(x86::kSubAtLeastZero, 4, d, Number(4, kExponentOfOne + 31), exponent);
+  Free(exponent);
+  Op(x86::kMinSigned, 4, d, d, Number(4, 32));
 }
 void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {
   const int rest = NewRegister();

@@ -137,6 +137,29 @@ void VectorEmitter::Shift(int which, uint32_t width, int d, int a, int by) {
 void VectorEmitter::Rotate(uint32_t w, int d, int a, int by) {
   Shift(x86::kRotate, w, d, a, by);
 }
+// Adds up bits in lanes of 2, 4 and 8 bits, then the bytes.
+void VectorEmitter::CountOnes(uint32_t w, int d, int a) {
+  const auto each = [&](uint64_t byte) {
+    const uint64_t bits = byte * 0x0101010101010101;
+    return Number(w, w == 8 ? bits : bits & 0xffffffff);
+  };
+  const int other = NewRegister();
+  Shift(x86::kLogicalRight, w, other, a, 1);
+  Op(x86::kAnd, w, other, other, each(0x55));
+  Sub(false, w, d, a, other);
+  Shift(x86::kLogicalRight, w, other, d, 2);
+  Op(x86::kAnd, w, other, other, each(0x33));
+  Op(x86::kAnd, w, d, d, each(0x33));
+  Add(false, w, d, d, other);
+  Shift(x86::kLogicalRight, w, other, d, 4);
+  Add(false, w, d, d, other);
+  Op(x86::kAnd, w, d, d, each(0x0f));
+  Free(other);
+  if (w == 8) return Op(x86::kSumBytes, w, d, d, Zero(w));
+  Op(x86::kMul, w, d, d, each(0x01));
+  Shift(x86::kLogicalRight, w, d, d, 24);
+}
+
 void VectorEmitter::CountLeadingZeros(uint32_t w, int d, int a) {
   OpI(x86::kClz, w, d, 0, a);
 }

@@ -39,7 +39,7 @@ bool IsShift(Opcode op) {
 
 bool WordEmitter::Reads(const NativeValue& v, int k) const {
   const Opcode op = v.instruction.op;
-  if (k == 1 && AddedFactor(v)) return false;
+  if (k == 1 && (AddedFactor(v) || BoundBeyond(v))) return false;
   if (op == program::kRemainderBy) return k != 1;
   return k != 1 || !(IsShift(op) || op == program::kDivideBy);
 }
@@ -171,7 +171,28 @@ void WordEmitter::DivideBy(const NativeValue& v, int d, int a) {
   emit_.Free(rest);
 }
 
+// The next whole number in the direction of an order that includes a constant
+// operand 1: there are instructions for orders that exclude it.
+std::optional<int64_t> WordEmitter::BoundBeyond(const NativeValue& v) const {
+  const Opcode op = v.instruction.op;
+  if ((op != Opcode::kLe && op != Opcode::kGe) || !SignedLanes(v, 2) ||
+      !Constant(values_[v.operands[1]])) {
+    return std::nullopt;
+  }
+  const int64_t bound = RangeOf(v, 1).least;
+  const int64_t beyond = op == Opcode::kLe ? bound + 1 : bound - 1;
+  if (!Range{beyond, beyond}.FitsSigned(static_cast<int>(bytes_))) {
+    return std::nullopt;
+  }
+  return beyond;
+}
+
 void WordEmitter::Compare(const NativeValue& v, Mask mask, int a, int b) {
+  if (const auto beyond = BoundBeyond(v)) {
+    const bool below = v.instruction.op == Opcode::kLe;
+    return emit_.CompareNarrow(below ? Opcode::kLt : Opcode::kGt, true, mask, a,
+                               Number(*beyond));
+  }
   emit_.CompareNarrow(v.instruction.op, SignedLanes(v, 2), mask, a, b);
 }
 

@@ -67,6 +67,7 @@ class WordEmitter {
   bool SignedLanes(const NativeValue& v, int count) const;
   // The constant factor of a product that is computed by additions.
   std::optional<uint32_t> AddedFactor(const NativeValue& v) const;
+  std::optional<int64_t> BoundBeyond(const NativeValue& v) const;
   void Multiply(int d, int a, int b);
   void MultiplyFirst(const NativeValue& v, int d, int a, int b);
   void ShiftBytesBy(const NativeValue& v, int d, int a);
