@@ -121,7 +121,7 @@ void Check(const Index& shape, const Index (&strides)[3], int threads) {
 template <typename T>
 class MapShuffled : public testing::Test {};
 
-using Types = testing::Types<float, double, int32_t, int64_t, int8_t>;
+using Types = testing::Types<float, double, int32_t, int64_t, int8_t, int16_t>;
 TYPED_TEST_SUITE(MapShuffled, Types);
 
 // Rows that are repeated, reversed, apart, or of one element each.

@@ -67,7 +67,7 @@ void CheckOperand(const std::vector<int64_t>& shape,
 template <typename T>
 class MapSpaced : public testing::Test {};
 
-using Types = testing::Types<float, double, int32_t, int64_t, int8_t>;
+using Types = testing::Types<float, double, int32_t, int64_t, int8_t, int16_t>;
 TYPED_TEST_SUITE(MapSpaced, Types);
 
 TYPED_TEST(MapSpaced, Operands) {

@@ -37,6 +37,7 @@ IPU_TYPE(uint32_t, kU32, DType::kU32)
 IPU_TYPE(int64_t, kI64, DType::kI64)
 IPU_TYPE(uint64_t, kU64, DType::kU64)
 IPU_TYPE(int8_t, kI32, DType::kI8)
+IPU_TYPE(int16_t, kI32, DType::kI16)
 IPU_TYPE(uint8_t, kU32, DType::kBool)  // results of comparisons
 #undef IPU_TYPE
 
