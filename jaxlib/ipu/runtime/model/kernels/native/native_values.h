@@ -39,7 +39,7 @@ struct NativeValue {
   bool streams = false;  // stored past the caches, if the place is aligned
   // The values that it is stored alternately with, itself included: in the
   // order of their places, of which the first one's slot has the first.
-  std::vector<int> alternates;
+  std::vector<int> alternates = {};
   bool moved = true;  // loaded and stored without arithmetic in between: keeps
                       // the bits of a NaN
 };
