@@ -230,7 +230,7 @@ class Compiler {
     for (vector_ = 0; vector_ + 1 < vectors_; ++vector_) {
       a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
       a.Subtract(Gpr::kRcx, Gpr::kRax);
-      a.Compare32(Gpr::kRcx, emit_.lanes());
+      a.Compute32(Alu::kCompare, Gpr::kRcx, emit_.lanes());
       shorter.push_back(a.Jump(Condition::kBelow));
       Vector(/*tail=*/false);
       a.Add(Gpr::kRax, emit_.lanes());
