@@ -64,7 +64,8 @@ void VectorEmitter::Test(Mask mask, int flags) {
 }
 void VectorEmitter::Combine(Opcode op, Mask mask, Mask a, Mask b) {
   const int code = op == Opcode::kAnd ? 0x41 : op == Opcode::kOr ? 0x45 : 0x47;
-  body_.Bytes({0xc5, 0x84 | (~a.reg & 15) << 3, code,  // kandw, korw, kxorw
+  // All 64 bits, as lanes of a byte have: kandq, korq, kxorq.
+  body_.Bytes({0xc4, 0xe1, 0x84 | (~a.reg & 15) << 3, code,
                0xc0 | mask.reg << 3 | b.reg});
 }
 void VectorEmitter::TestFirst(Mask mask) {
