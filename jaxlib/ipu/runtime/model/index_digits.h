@@ -39,7 +39,7 @@ enum Step : uint8_t {
   kNumSteps,
 };
 
-// Large rotations are done by two maps.
+// A limit: large rotations are done by two maps (ops/fft.py).
 inline constexpr size_t kMostMaps = 2;
 
 // The step of the map with this number that corresponds to `step` of the first.

@@ -90,6 +90,7 @@ class LongFourierTransform {
   static constexpr int64_t kLane = kLanes<T>;
   static constexpr int64_t kVectors = 64 / kVectorBytes;
   static constexpr int64_t kWidth = kVectors * kLane;
+  // A guess: a column of the tables stays in the first-level cache.
   static constexpr int64_t kLongestFactor = 1024;
 
   // The factor of which the fewest lanes compute what others do, too; of

@@ -37,7 +37,7 @@ class FourierRows {
  private:
   using Planes = ComplexPlanes<T>;
   static constexpr int64_t kLane = kLanes<T>;
-  // Shorter transforms are computed by FourierProduct.
+  // Shorter transforms are computed by FourierProduct; a guess.
   static constexpr int64_t kShortest = 256;
   // So are those of so many rows, if they have fewer terms than this, or if
   // they have no more than that and terms are not adjacent or lanes would
