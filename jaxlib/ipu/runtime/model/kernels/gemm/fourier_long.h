@@ -1,5 +1,5 @@
 // Fourier transforms of long rows of complex numbers; included only by
-// fourier_rows.h.
+// gemm_fourier_rows.h.
 //
 // A transform of length n = a * b takes two steps: with j = b * j1 + j2 and
 // k = k1 + a * k2, term j goes through a transform of length a over j1, a
@@ -25,7 +25,7 @@ template <typename T>
 class LongFourierTransform {
  public:
   // Whether this class can transform n terms: they have two factors that fill
-  // the lanes of a vector and whose blocks fit the first-level cache.
+  // the lanes of a vector and are not too long.
   static bool Transforms(int64_t n) { return FirstFactor(n) != 0; }
 
   // How many lanes there are for each that is needed.
@@ -90,7 +90,8 @@ class LongFourierTransform {
   static constexpr int64_t kLane = kLanes<T>;
   static constexpr int64_t kVectors = 64 / kVectorBytes;
   static constexpr int64_t kWidth = kVectors * kLane;
-  // A guess: a column of the tables stays in the first-level cache.
+  // A guess: the planes of a block, of so many lines of 64 bytes, take a part
+  // of the second-level cache.
   static constexpr int64_t kLongestFactor = 1024;
 
   // The factor of which the fewest lanes compute what others do, too; of
