@@ -378,6 +378,30 @@ TEST(Fuzz, CorruptedProgramsAreRefusedOrRun) {
   EXPECT_GT(ran, rounds / 30);
 }
 
+// The loader looks at a gather's fields before its codelet does.
+TEST(Fuzz, GathersAlongDimensionsThatAreNotThereAreRefused) {
+  const auto engine = MakeModelEngine(1);
+  for (std::vector<int32_t> Gather::* dims :
+       {&Gather::batch_dims, &Gather::window_dims}) {
+    // The operand has 2 dimensions.
+    for (const size_t count : {0, 1, 3, 1000}) {
+      Builder b = Example();
+      for (Step& step : b.program.steps) {
+        auto* set = std::get_if<Execute>(&step.value);
+        if (set == nullptr) continue;
+        if (auto* gather = std::get_if<Gather>(&set->fields.value)) {
+          (gather->*dims).assign(count, 0);
+        }
+      }
+      const auto loaded =
+          engine->Load(AlignedBytes::Copy(Encode(b.program, b.constants)));
+      ASSERT_FALSE(loaded.ok());
+      EXPECT_NE(loaded.status().message().find("rank 2"), std::string::npos)
+          << loaded.status().message();
+    }
+  }
+}
+
 // A number from the environment.
 int Setting(const char* name, int otherwise) {
   const char* text = std::getenv(name);

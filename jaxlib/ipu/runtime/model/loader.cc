@@ -147,10 +147,16 @@ class Loader {
   static void FollowResult(const program::Gather& gather, ComputeSet& set) {
     if (set.operands.empty()) return;
     Operand& operand = set.operands[0];
+    const std::vector<int64_t>& extents = operand.view.shape;
+    // The codelet refuses fields that do not fit the operand, but only later.
+    if (gather.batch_dims.size() != extents.size() ||
+        gather.window_dims.size() != extents.size()) {
+      return;
+    }
     for (size_t d = 0; d < set.shape.size(); ++d) {
       if (!program::IsIndependent({gather}, set.shape.size(), d)) continue;
       for (const int32_t k : program::DimsOf(gather, d)) {
-        if (operand.view.shape[k] >= set.shape[d]) operand.dims[d] = k;
+        if (extents[k] >= set.shape[d]) operand.dims[d] = k;
       }
     }
   }
