@@ -1,6 +1,7 @@
 // Single integers in general registers.
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/kernels/native/native_instructions.h"
@@ -67,18 +68,12 @@ void LoopRegisters::MakeGeneralRoom(size_t k, int needed) {
       ForgetClamped(clamped_.front().slot);
       continue;
     }
-    size_t last = 0, victim = held_.size();
-    for (size_t slot = 0; slot < held_.size(); ++slot) {
-      const Held& held = held_[slot];
-      if (!held.general || IsPinnedGeneral(*held.general)) continue;
-      const size_t next = NextRead(slot, k);
-      if (next == k || (victim < held_.size() && next <= last)) continue;
-      last = next;
-      victim = slot;
-    }
-    if (victim == held_.size()) return;
-    if (held_[victim].unsaved && last < steps_.size()) Save(victim);
-    DropGeneral(victim);
+    const std::optional<size_t> slot = ReadLast(k, [this](const Held& held) {
+      return held.general && !IsPinnedGeneral(*held.general);
+    });
+    if (!slot) return;
+    SaveForLater(*slot, k);
+    DropGeneral(*slot);
   }
 }
 

@@ -1,7 +1,9 @@
 #include "jaxlib/ipu/runtime/model/kernels/scalar_loop/loop_registers.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -284,19 +286,33 @@ int LoopRegisters::Register(size_t slot) {
 
 void LoopRegisters::MakeRoom(size_t k, int needed) {
   while (emit_->left() < needed) {
-    size_t last = 0, victim = held_.size();
-    for (size_t slot = 0; slot < held_.size(); ++slot) {
-      const Held& held = held_[slot];
-      if (!held.in_vector() || IsPinned(held.reg)) continue;
-      const size_t next = NextRead(slot, k);
-      if (next == k || (victim < held_.size() && next <= last)) continue;
-      last = next;
-      victim = slot;
-    }
-    if (victim == held_.size()) return;
-    if (held_[victim].unsaved && last < steps_.size()) Save(victim);
-    DropVector(victim);
+    const std::optional<size_t> slot = ReadLast(k, [this](const Held& held) {
+      return held.in_vector() && !IsPinned(held.reg);
+    });
+    if (!slot) return;
+    SaveForLater(*slot, k);
+    DropVector(*slot);
   }
+}
+
+// Of the held values that a test accepts and step k does not read, the one that
+// is read last.
+std::optional<size_t> LoopRegisters::ReadLast(
+    size_t k, const std::function<bool(const Held&)>& accepts) const {
+  std::optional<size_t> found;
+  size_t last = 0;
+  for (size_t slot = 0; slot < held_.size(); ++slot) {
+    if (!accepts(held_[slot])) continue;
+    const size_t next = NextRead(slot, k);
+    if (next == k || (found && next <= last)) continue;
+    last = next;
+    found = slot;
+  }
+  return found;
+}
+
+void LoopRegisters::SaveForLater(size_t slot, size_t k) {
+  if (held_[slot].unsaved && NextRead(slot, k) < steps_.size()) Save(slot);
 }
 
 // Constants fill a register, whatever reads them first.
@@ -456,9 +472,7 @@ void LoopRegisters::Define(size_t k, Held made) {
 
 void LoopRegisters::Forget(size_t k) {
   for (size_t slot = 0; slot < held_.size(); ++slot) {
-    if (held_[slot].unsaved && NextRead(slot, k) < steps_.size()) {
-      Save(slot);
-    }
+    SaveForLater(slot, k);
     held_[slot] = Held{};
   }
 }

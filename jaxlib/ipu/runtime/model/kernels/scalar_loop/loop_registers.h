@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -180,6 +181,8 @@ class LoopRegisters {
   void Load(uint16_t slot, const Held& to);
   bool IsPartRead(uint16_t slot, size_t k) const;
   size_t NextRead(size_t slot, size_t k) const;
+  std::optional<size_t> ReadLast(
+      size_t k, const std::function<bool(const Held&)>& accepts) const;
   uint8_t LoadedLanes(const TapeStep& s, size_t j) const;
   int Register(size_t slot);
   void Drop(size_t slot);
@@ -190,6 +193,8 @@ class LoopRegisters {
   void UpdateGeneral(const Pinned& p);
   bool IsPinnedGeneral(Gpr reg) const;
   void DropIfDead(uint16_t slot, size_t k);
+  // Saves what is not yet saved if a step from k on reads it.
+  void SaveForLater(size_t slot, size_t k);
   void Save(size_t slot);
   std::vector<Pinned> Candidates() const;
   const Pinned* PinOf(uint16_t slot) const;
