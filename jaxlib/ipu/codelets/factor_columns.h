@@ -5,6 +5,7 @@
 #define JAXLIB_IPU_CODELETS_FACTOR_COLUMNS_H_
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -58,19 +59,33 @@ inline void Products(const T* v, const T* x, int64_t step, int64_t first,
   for (int k = 0; k < kCount; ++k) sums[k] = AddLanes<T>(total[k]);
 }
 
-// x_k += factors[k] * v over rows [first, end). Other rows are unchanged, even
-// if a factor is NaN.
+// A column v and the factors by which kCount others take it.
 template <int kCount, typename T>
-inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
-                  int64_t first, int64_t end) {
-  Vector<T> f[kCount];
-  for (int k = 0; k < kCount; ++k) f[k] = Broadcast(factors[k]);
+struct Term {
+  const T* v;
+  T factors[kCount];
+};
+
+// x_k += the sum of factors[k] * v of all terms over rows [first, end), in
+// their order. Other rows are unchanged, even if a factor is NaN.
+template <int kTerms, int kCount, typename T>
+inline void AddTerms(const std::array<Term<kCount, T>, kTerms>& terms, T* x,
+                     int64_t step, int64_t first, int64_t end) {
+  Vector<T> f[kTerms][kCount];
+  for (int t = 0; t < kTerms; ++t) {
+    for (int k = 0; k < kCount; ++k) f[t][k] = Broadcast(terms[t].factors[k]);
+  }
   const auto add = [&](int64_t i, const auto& choose) {
-    const auto a = Load<Vector<T>>(v + i);
+    Vector<T> v[kTerms];
+    for (int t = 0; t < kTerms; ++t) v[t] = Load<Vector<T>>(terms[t].v + i);
     for (int k = 0; k < kCount; ++k) {
       T* const to = x + k * step + i;
       const auto old = Load<Vector<T>>(to);
-      Store(to, choose(MultiplyAdd<T>(f[k], a, old), old));
+      auto sum = old;
+      for (int t = 0; t < kTerms; ++t) {
+        sum = MultiplyAdd<T>(f[t][k], v[t], sum);
+      }
+      Store(to, choose(sum, old));
     }
   };
   int64_t i = VectorOf<T>(first);
@@ -90,6 +105,15 @@ inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
     add(i,
         [&](Vector<T> sum, Vector<T> old) { return inside.Select(sum, old); });
   }
+}
+
+// AddTerms of one term.
+template <int kCount, typename T>
+inline void AddTo(const T* factors, const T* v, T* x, int64_t step,
+                  int64_t first, int64_t end) {
+  Term<kCount, T> term = {v, {}};
+  std::copy(factors, factors + kCount, term.factors);
+  AddTerms<1, kCount, T>({term}, x, step, first, end);
 }
 
 // w += sum of factors[k] * x_k over rows [begin, end), which must be multiples

@@ -79,6 +79,33 @@ ComplexReflector<T> MakeReflector(Complex<const T*> x, int64_t head,
   return {{-shift / beta, -alpha.im / beta}, beta * unit};
 }
 
+// w += columns [c, c + kCount) times the elements of v that belong to them, in
+// rows from `begin`, which must be a multiple of a vector.
+template <int kCount, typename T>
+void CombineComplex(const Columns<T>& a, Complex<const T*> v, int64_t c,
+                    int64_t begin, Complex<T*> w) {
+  const int64_t n = a.columns / 2;
+  Vector<T> re[kCount], im[kCount];
+  for (int k = 0; k < kCount; ++k) {
+    re[k] = Broadcast(v.re[c + k]);
+    im[k] = Broadcast(v.im[c + k]);
+  }
+  for (int64_t i = begin; i < a.step; i += kLanes<T>) {
+    auto real = Load<Vector<T>>(w.re + i),
+         imaginary = Load<Vector<T>>(w.im + i);
+    for (int k = 0; k < kCount; ++k) {
+      const auto x = Load<Vector<T>>(a[c + k] + i);
+      const auto y = Load<Vector<T>>(a[n + c + k] + i);
+      real = MultiplyAdd<T>(re[k], x, real);
+      real = MultiplyAdd<T>(-im[k], y, real);
+      imaginary = MultiplyAdd<T>(re[k], y, imaginary);
+      imaginary = MultiplyAdd<T>(im[k], x, imaginary);
+    }
+    Store(w.re + i, real);
+    Store(w.im + i, imaginary);
+  }
+}
+
 // w = the product of columns [first, n) and v, whose elements belong to them,
 // in rows from `top`, and, if that is inside a vector, some before it.
 template <typename T>
@@ -88,33 +115,41 @@ void TimesVector(const Columns<T>& a, Complex<const T*> v, int64_t first,
   std::fill(w.re, w.re + a.step, T{0});
   std::fill(w.im, w.im + a.step, T{0});
   ByFour(first, n, [&]<int kCount>(int64_t c) {
-    T minus[kCount];
-    for (int k = 0; k < kCount; ++k) minus[k] = -v.im[c + k];
-    Combine<kCount>(v.re + c, a[c], a.step, begin, a.step, w.re);
-    Combine<kCount>(minus, a[n + c], a.step, begin, a.step, w.re);
-    Combine<kCount>(v.re + c, a[n + c], a.step, begin, a.step, w.im);
-    Combine<kCount>(v.im + c, a[c], a.step, begin, a.step, w.im);
+    CombineComplex<kCount>(a, v, c, begin, w);
   });
 }
 
-// Subtracts x y^H from rows [top, end) of columns [first, n), given an element
-// of x for each row and one of y for each column.
+// An element of x for each row and one of y for each column.
 template <typename T>
-void SubtractOuter(const Columns<T>& a, Complex<const T*> x,
-                   Complex<const T*> y, int64_t first, int64_t top,
-                   int64_t end) {
+struct Outer {
+  Complex<const T*> x, y;
+};
+
+// Subtracts the sum of x y^H of all products from rows [top, end) of columns
+// [c, c + kCount).
+template <int kCount, int kProducts, typename T>
+void SubtractOuter(const Columns<T>& a,
+                   const std::array<Outer<T>, kProducts>& products, int64_t c,
+                   int64_t top, int64_t end) {
+  // More factors than these would not stay in registers.
+  constexpr int kAtOnce = std::min(kCount, 4 / kProducts);
+  using Terms = std::array<Term<kAtOnce, T>, 2 * kProducts>;
   const int64_t n = a.columns / 2;
-  ByFour(first, n, [&]<int kCount>(int64_t c) {
-    T re[kCount], im[kCount];
-    for (int k = 0; k < kCount; ++k) {
-      re[k] = -y.re[c + k];
-      im[k] = -y.im[c + k];
+  for (int64_t last = c + kCount; c < last; c += kAtOnce) {
+    Terms re, im;
+    for (int t = 0; t < kProducts; ++t) {
+      const auto& [x, y] = products[t];
+      re[2 * t].v = im[2 * t + 1].v = x.re;
+      re[2 * t + 1].v = im[2 * t].v = x.im;
+      for (int k = 0; k < kAtOnce; ++k) {
+        re[2 * t].factors[k] = im[2 * t].factors[k] = -y.re[c + k];
+        re[2 * t + 1].factors[k] = -y.im[c + k];
+        im[2 * t + 1].factors[k] = y.im[c + k];
+      }
     }
-    AddTo<kCount>(re, x.re, a[c], a.step, top, end);
-    AddTo<kCount>(im, x.im, a[c], a.step, top, end);
-    AddTo<kCount>(re, x.im, a[n + c], a.step, top, end);
-    AddTo<kCount>(y.im + c, x.re, a[n + c], a.step, top, end);
-  });
+    AddTerms<2 * kProducts, kAtOnce, T>(re, a[c], a.step, top, end);
+    AddTerms<2 * kProducts, kAtOnce, T>(im, a[n + c], a.step, top, end);
+  }
 }
 
 // Multiplies rows [top, end) of columns [first, n) by I - tau v v^H from the
@@ -129,27 +164,52 @@ void ReflectFromRight(const Columns<T>& a, Complex<const T*> v, Complex<T> tau,
     w.re[i] = found.re;
     w.im[i] = found.im;
   }
-  SubtractOuter<T>(a, {w.re, w.im}, v, first, top, end);
+  ByFour(first, a.columns / 2, [&]<int kCount>(int64_t c) {
+    SubtractOuter<kCount, 1, T>(a, {{{{w.re, w.im}, v}}}, c, top, end);
+  });
 }
 
 // Updates by Q^H A Q = A - v w^H - w v^H with
-// w = tau A v - |tau|^2 / 2 (v^H A v) v. `v` and `w` are scratch for a column.
+// w = tau A v - |tau|^2 / 2 (v^H A v) v, as Tridiagonal (factor_reflectors.h)
+// does. Further rows are multiplied by Q: they lack v w^H. `scratch` is for
+// eight columns.
 template <typename T>
-void ComplexTridiagonal(const Columns<T>& a, Complex<T*> v, Complex<T*> w) {
+void ComplexTridiagonal(const Columns<T>& a, T* scratch) {
   const int64_t n = a.columns / 2;
-  const Complex<const T*> from = {v.re, v.im}, to = {w.re, w.im};
+  const auto take = [&]() -> Complex<T*> {
+    T* const re = scratch;
+    scratch += 2 * a.step;
+    return {re, re + a.step};
+  };
+  Complex<T*> v = take(), w = take(), old_v = take(), old_w = take();
+  int64_t top = n;  // the rows of the update that columns still need
+  const auto update = [&]<int kCount>(int64_t c) {
+    if (top == n) return;
+    const Outer<T> by_v = {{old_w.re, old_w.im}, {old_v.re, old_v.im}};
+    const Outer<T> by_w = {by_v.y, by_v.x};
+    SubtractOuter<kCount, 2, T>(a, {by_v, by_w}, c, top, n);
+    if (n < a.rows) SubtractOuter<kCount, 1, T>(a, {by_v}, c, n, a.rows);
+  };
   for (int64_t j = 0; j < n; ++j) {
     T* const re = a[j];
     T* const im = a[n + j];
+    update.template operator()<1>(j);
     ComplexReflector<T> r = {};
     if (j + 1 < n) r = MakeReflector<T>({re, im}, j + 1, n, a.step, v);
     std::fill(re + j + 1, re + n, T{0});
     std::fill(im + j, im + n, T{0});
-    for (int64_t c = j + 1; c < n; ++c) a[c][j] = a[n + c][j] = 0;
-    if (j + 1 == n) break;
-    re[j + 1] = r.beta;
+    if (j + 1 < n) re[j + 1] = r.beta;
+    const int64_t begin = VectorOf<T>(j + 1);
+    std::fill(w.re, w.re + a.step, T{0});
+    std::fill(w.im, w.im + a.step, T{0});
+    ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
+      update.template operator()<kCount>(c);
+      for (int k = 0; k < kCount; ++k) a[c + k][j] = a[n + c + k][j] = 0;
+      if (r.IsIdentity()) return;
+      CombineComplex<kCount, T>(a, {v.re, v.im}, c, begin, w);
+    });
+    top = n;
     if (r.IsIdentity()) continue;
-    TimesVector(a, from, j + 1, j + 1, w);
     T both, imaginary;
     Products<1>(v.re, w.re, 0, j + 1, n, &both);
     Products<1>(v.im, w.im, 0, j + 1, n, &imaginary);
@@ -160,8 +220,9 @@ void ComplexTridiagonal(const Columns<T>& a, Complex<T*> v, Complex<T*> w) {
       w.re[i] = found.re - both * v.re[i];
       w.im[i] = found.im - both * v.im[i];
     }
-    SubtractOuter<T>(a, to, from, j + 1, j + 1, a.rows);
-    SubtractOuter<T>(a, from, to, j + 1, j + 1, n);
+    top = j + 1;
+    std::swap(v, old_v);
+    std::swap(w, old_w);
   }
 }
 
@@ -187,11 +248,11 @@ void ComplexBidiagonal(const Columns<T>& a, Complex<T*> v, Complex<T*> w,
         Products<1>(v.im, a[c], 0, j, n, sums + 3);
         const Complex<T> f = Times<T>({-down.tau.re, down.tau.im},
                                       {sums[0] + sums[1], sums[2] - sums[3]});
-        const T minus = -f.im;
-        AddTo<1>(&f.re, v.re, a[c], 0, j, n);
-        AddTo<1>(&minus, v.im, a[c], 0, j, n);
-        AddTo<1>(&f.re, v.im, a[n + c], 0, j, n);
-        AddTo<1>(&f.im, v.re, a[n + c], 0, j, n);
+        using Terms = std::array<Term<1, T>, 2>;
+        const Terms of_re = {{{v.re, {f.re}}, {v.im, {-f.im}}}};
+        const Terms of_im = {{{v.im, {f.re}}, {v.re, {f.im}}}};
+        AddTerms<2, 1, T>(of_re, a[c], 0, j, n);
+        AddTerms<2, 1, T>(of_im, a[n + c], 0, j, n);
       }
       ReflectFromRight<T>(a, {v.re, v.im}, down.tau, j, second, a.rows, w);
     }

@@ -72,38 +72,51 @@ void Hessenberg(const Columns<T>& a, T* v, T* w, T* taus) {
 
 // Updates by Q^T A Q = A - v w^T - w v^T with
 // w = tau (A v - (tau / 2) (v^T A v) v). Finally zeros the elements above the
-// diagonal.
+// diagonal. `v` and `w` are scratch for two columns each.
+//
+// Columns are updated just before the next reflector is multiplied by them, so
+// that they pass through the first-level cache once for each reflector.
 template <typename T>
 void Tridiagonal(const Columns<T>& a, T* v, T* w, T* taus) {
   const int64_t n = a.rows;
   for (int64_t c = 0; c < n; ++c) {
     for (int64_t r = c + 1; r < n; ++r) a[r][c] = a[c][r];
   }
+  // Of the update that columns still need, in rows from `top`.
+  T *old_v = v + a.step, *old_w = w + a.step;
+  int64_t top = n;
+  const auto update = [&]<int kCount>(int64_t c) {
+    if (top == n) return;
+    std::array<Term<kCount, T>, 2> terms = {{{old_v, {}}, {old_w, {}}}};
+    for (int k = 0; k < kCount; ++k) {
+      terms[0].factors[k] = -old_w[c + k];
+      terms[1].factors[k] = -old_v[c + k];
+    }
+    AddTerms<2, kCount, T>(terms, a[c], a.step, top, n);
+  };
   for (int64_t j = 0; j + 1 < n; ++j) {
+    update.template operator()<1>(j);
     const Reflector<T> r = MakeReflector(a[j], j + 1, n, a.step, v);
     taus[j] = r.tau;
     Pack(a[j], r, v, j + 1, n);
-    if (r.tau == 0) continue;
     const int64_t begin = VectorOf<T>(j + 1);
     std::fill(w, w + a.step, T{0});
     ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
-      Combine<kCount>(v + c, a[c], a.step, begin, a.step, w);
+      update.template operator()<kCount>(c);
+      if (r.tau != 0) Combine<kCount>(v + c, a[c], a.step, begin, a.step, w);
     });
+    top = n;
+    if (r.tau == 0) continue;
     T both;
     Products<1>(v, w, 0, j + 1, a.step, &both);
     for (int64_t i = j + 1; i < n; ++i) {
       w[i] = r.tau * (w[i] - r.tau / 2 * both * v[i]);
     }
-    ByFour(j + 1, n, [&]<int kCount>(int64_t c) {
-      T of_v[kCount], of_w[kCount];
-      for (int k = 0; k < kCount; ++k) {
-        of_v[k] = -w[c + k];
-        of_w[k] = -v[c + k];
-      }
-      AddTo<kCount>(of_v, v, a[c], a.step, j + 1, n);
-      AddTo<kCount>(of_w, w, a[c], a.step, j + 1, n);
-    });
+    top = j + 1;
+    std::swap(v, old_v);
+    std::swap(w, old_w);
   }
+  update.template operator()<1>(n - 1);
   for (int64_t c = 1; c < n; ++c) std::fill(a[c], a[c] + c, T{0});
 }
 

@@ -55,11 +55,11 @@ class FactoriseKernel final : public Kernel {
     const int64_t step = Columns<T>::Padded(rows_);
     const int64_t across = Columns<T>::Padded(columns_);
     const int64_t size = step * columns_ + kBehind;
-    T* const data = scratch.Get<T>(size + 4 * step + 4 * across);
+    T* const data = scratch.Get<T>(size + 8 * step + 4 * across);
     const Columns<T> a = {data, rows_, columns_, step};
     T* const v = data + size;
     T* const w = v + step;
-    T* const row = w + 3 * step;
+    T* const row = v + 8 * step;
     Read(memory, i, a);
     switch (kind_) {
       case FactorKind::kCholesky:
@@ -82,16 +82,16 @@ class FactoriseKernel final : public Kernel {
         Hessenberg(a, v, w, to_[1].At<T>(memory, i));
         break;
       case FactorKind::kTridiagonal:
-        Tridiagonal(a, v, w, to_[1].At<T>(memory, i));
+        Tridiagonal(a, v, v + 2 * step, to_[1].At<T>(memory, i));
         break;
       case FactorKind::kBidiagonal:
         Bidiagonal(a, v, w, row);
         break;
       case FactorKind::kComplexTridiagonal:
-        ComplexTridiagonal(a, {v, v + step}, {w + step, w + 2 * step});
+        ComplexTridiagonal(a, v);
         break;
       case FactorKind::kComplexBidiagonal:
-        ComplexBidiagonal(a, {v, v + step}, {w + step, w + 2 * step}, row);
+        ComplexBidiagonal(a, {v, v + step}, {v + 2 * step, v + 3 * step}, row);
         break;
       case FactorKind::kOrthonormal:
         Orthonormal(a, v, row);
