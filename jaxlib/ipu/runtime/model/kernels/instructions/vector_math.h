@@ -9,8 +9,6 @@
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_INSTRUCTIONS_VECTOR_MATH_H_
 
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <iterator>
@@ -52,7 +50,7 @@ template <typename V, typename Coefficients>
   return terms[0];
 }
 
-// Gives `result`, which must not be negative, the sign of x.
+// Gives `result` the sign of x, which is its own if it is negative.
 template <typename V>
 inline V WithSignOf(const V& result, const V& x) {
   using B = BitsOf<V>;
@@ -79,6 +77,11 @@ struct Rounded {
   V Power() const {
     using T = Element<V>;
     return BitCast<V>((sum << kMantissaBits<T>)+std::bit_cast<Bits<T>>(T{1}));
+  }
+  // 2^-integer, in the same range.
+  V InversePower() const {
+    using T = Element<V>;
+    return BitCast<V>(std::bit_cast<Bits<T>>(T{1}) - (sum << kMantissaBits<T>));
   }
   V value;
   BitsOf<V> sum;
@@ -247,42 +250,52 @@ inline V Expm1(const V& x) {
   return WithSignOf(e.k == 0 ? e.tail : result, x);
 }
 
-// tanh |x| = (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)). A loop may wait for each
-// result, so that what counts is the longest chain of operations.
-template <typename V>
-inline V Tanh(const V& x) {
-  using T = Element<V>;
-  using Table = ExpTable<T>;
-  // Up to here the result is -1 or 1, and 2^k below is a normal number.
-  constexpr T kLowest = sizeof(T) == 8 ? -20 : -10;
+// With x = k ln(2) / 2 + h, t = tanh(h) and s = 2^-k, where |h| <= ln(2) / 4:
+// tanh(x) = ((1 - s) + t (1 + s)) / ((1 + s) + t (1 - s)). A loop may wait for
+// each result, so that what counts is the longest chain of operations.
+inline auto TanhF32(const auto& x) {
+  using V = std::remove_cvref_t<decltype(x)>;
+  constexpr float kHighest = 9.02f;  // from here on the result is 1
+  constexpr float kHalfLn2 = 0.34657359028f;
+  // (tanh(h) - h) / h^3
+  static constexpr float kSeries[] = {-0.33333322f, 0.13331142f, -0.052715283f};
+  const V y = AtLeast(AtMost(x, kHighest), -kHighest);
+  const Rounded<V> k(y, 2 * 1.4426950408889634074f);
+  // What ln(2) is rounded by is 2^-5 units of a result for k = 1, and less for
+  // others.
+  const V h = Fma(k.value, Splat<V>(-kHalfLn2), y);
+  const V z = h * h;
+  const V t = Fma(Polynomial(z, kSeries), h * z, h);
+  const V s = k.InversePower();
+  const V less = 1 - s, more = 1 + s;
+  return WithSignOf(Fma(t, more, less) / Fma(t, less, more), x);
+}
+
+// tanh |x| = (1 - e^(-2 |x|)) / (1 + e^(-2 |x|))
+inline auto TanhF64(const auto& x) {
+  using V = std::remove_cvref_t<decltype(x)>;
+  using Table = ExpTable<double>;
+  constexpr double kLowest = -20;  // up to here the result is -1 or 1
   const V y = AtLeast(NegateFloat::Do(AbsFloat::Do(x)), kLowest);
-  const Rounded<V> rounded(y, T(2 * 1.4426950408889634074));
-  V tail;  // e^(2 y) = 2^k (1 + tail)
-  if constexpr (std::is_same_v<T, float>) {
-    // What ln(2) is rounded by is 2^-5 units of a result for k = -1, and less
-    // for others.
-    const V half = Fma(rounded.value, Splat<V>(-0.34657359028f), y);
-    static constexpr auto kSeries = [] {  // of twice the argument
-      std::array<T, 2 + std::size(Table::kSeries)> all = {0, 1};
-      std::copy(std::begin(Table::kSeries), std::end(Table::kSeries), &all[2]);
-      T power = 1;
-      for (T& coefficient : all) {
-        coefficient *= power;
-        power *= 2;
-      }
-      return all;
-    }();
-    tail = PolynomialByHalves(half, kSeries);
-  } else {
-    V r = Fma(rounded.value, Splat<V>(-Table::kLn2High), V{y * 2});
-    r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), r);
-    tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
-  }
+  const Rounded<V> rounded(y, 2 * 1.4426950408889634074);
+  V r = Fma(rounded.value, Splat<V>(-Table::kLn2High), V{y * 2});
+  r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), r);
+  // e^(2 y) = 2^k (1 + tail)
+  const V tail = Fma(r * r, PolynomialByHalves(r, Table::kSeries), r);
   const V scale = rounded.Power();
   // 1 - e^(2 y) and 1 + e^(2 y), each rounded once.
   const V less = Fma(tail, -scale, 1 - scale);
   const V more = Fma(tail, scale, 1 + scale);
   return WithSignOf(less / more, x);
+}
+
+template <typename V>
+inline V Tanh(const V& x) {
+  if constexpr (std::is_same_v<Element<V>, float>) {
+    return TanhF32(x);
+  } else {
+    return TanhF64(x);
+  }
 }
 
 // 1 / (1 + e^-x), without an overflow on either side.

@@ -164,59 +164,6 @@ void VectorEmitter::RoundBf16(int d, int x, bool moved) {
   Free(quiet);
 }
 
-// NaN propagates (the first of two); -0 < +0.
-void VectorEmitter::ExtremeF(bool max, uint32_t w, int d, int a, int b) {
-  const int other = NewRegister();
-  const uint8_t code = max ? x86::kMaxF : x86::kMinF;
-  OpF(code, w, d, a, b);      // gives b if they are equal or unordered
-  OpF(code, w, other, b, a);  // gives a then
-  OpI(max ? x86::kAnd : x86::kOr, w, d, d, other);
-  const Mask nan = NewMask(w);
-  CompareF(nan, w, b, b, kUnorderedF);
-  Blend(w, nan, d, d, b);
-  CompareF(nan, w, a, a, kUnorderedF);
-  Blend(w, nan, d, d, a);
-  Free(nan);
-  Free(other);
-}
-
-VectorEmitter::Bound VectorEmitter::BoundOf(bool max, RegisterType type,
-                                            std::optional<uint64_t> bits) {
-  if (!bits) return Bound::kAny;
-  const bool wide = program::RegisterBytes(type) == 8;
-  const uint64_t sign = uint64_t{1} << (wide ? 63 : 31);
-  const uint64_t infinity = wide ? 0x7ff0'0000'0000'0000 : 0x7f80'0000;
-  const uint64_t all = wide ? *bits : *bits & 0xffff'ffff;
-  if ((all & ~sign) > infinity) return Bound::kAny;
-  return all == (max ? 0 : sign) ? Bound::kZero : Bound::kOrdinary;
-}
-
-// The instruction gives its second operand if the two are equal or unordered,
-// which is right if that is `a`, but for zeros of which the bound is the
-// result.
-void VectorEmitter::ExtremeOfBound(bool max, uint32_t w, int d, int a,
-                                   int bound, Bound known) {
-  const uint8_t code = max ? x86::kMaxF : x86::kMinF;
-  if (known == Bound::kOrdinary) return OpF(code, w, d, bound, a);
-  OpF(code, w, d, a, bound);
-  const Mask nan = NewMask(w);
-  CompareF(nan, w, a, a, kUnorderedF);
-  Blend(w, nan, d, d, a);
-  Free(nan);
-}
-
-void VectorEmitter::Extreme(bool max, RegisterType type, int d, int a, int b,
-                            std::optional<uint64_t> a_bits,
-                            std::optional<uint64_t> b_bits) {
-  if (!program::IsFloat(type)) return ExtremeI(max, type, d, a, b);
-  const uint32_t w = program::RegisterBytes(type);
-  const Bound of_a = BoundOf(max, type, a_bits);
-  const Bound of_b = BoundOf(max, type, b_bits);
-  if (of_b != Bound::kAny) return ExtremeOfBound(max, w, d, a, b, of_b);
-  if (of_a != Bound::kAny) return ExtremeOfBound(max, w, d, b, a, of_a);
-  ExtremeF(max, w, d, a, b);
-}
-
 void VectorEmitter::Add(bool is_float, uint32_t w, int d, int a, int b) {
   if (is_float) return OpF(x86::kAddF, w, d, a, b);
   Op(w == 8 ? x86::kAddWide : x86::kAdd, w, d, a, b);
@@ -252,50 +199,6 @@ void VectorEmitter::AddLanes(RegisterType type, bool negative, int d, int a) {
   if (is_float && negative) Add(is_float, w, d, d, Zero(w));
   lanes_ = lanes;
   Free(other);
-}
-
-// The high half of the product of 32-bit lanes: even and odd lanes apart. All
-// lanes of b are the same.
-void VectorEmitter::MulHigh(RegisterType type, int d, int a, int b) {
-  const VectorOp multiply =
-      IsSigned(type) ? x86::kMulSigned : x86::kMulUnsigned;
-  const auto shift = [&](int which, int to, int from) {
-    body_.Vector(x86::kShift64, Of(4), which, to, from, 32);
-  };
-  if (lanes_ == 1) {  // the first lane, which is even
-    Op(multiply, 4, d, a, b);
-    return shift(x86::kLogicalRight, d, d);
-  }
-  const int odd = NewRegister();
-  shift(x86::kLogicalRight, odd, a);
-  Op(multiply, 4, odd, odd, b);
-  Op(multiply, 4, d, a, b);
-  shift(x86::kLogicalRight, d, d);
-  shift(x86::kLogicalRight, odd, odd);
-  shift(x86::kLeft, odd, odd);
-  Op(x86::kOr, 4, d, d, odd);
-  Free(odd);
-}
-
-// As DivideBy of arithmetic_integer.h.
-void VectorEmitter::DivideBy(const Instruction& i, int d, int a,
-                             int reciprocal) {
-  const bool is_signed = IsSigned(i.type);
-  const auto shift = static_cast<int>(i.imm);
-  const int rest = NewRegister();
-  MulHigh(i.type, d, a, reciprocal);
-  if (is_signed) {
-    Add(false, 4, d, d, a);
-    if (shift > 0) Shift(x86::kArithmeticRight, 4, d, d, shift);
-    Shift(x86::kLogicalRight, 4, rest, a, 31);
-    Add(false, 4, d, d, rest);
-  } else {
-    Sub(false, 4, rest, a, d);
-    Shift(x86::kLogicalRight, 4, rest, rest, 1);
-    Add(false, 4, d, d, rest);
-    if (shift > 0) Shift(x86::kLogicalRight, 4, d, d, shift);
-  }
-  Free(rest);
 }
 
 void VectorEmitter::Compare(const Instruction& i, Mask mask, int a, int b) {

@@ -1,8 +1,9 @@
 // Emits the vector instructions for each instruction of a register program, and
 // allocates the registers they use.
 //
-// vector_emitter.cc has what is the same for AVX2 and AVX-512, in terms of
-// functions that vector_emitter_avx2.cc and vector_emitter_avx512.cc define.
+// vector_emitter.cc, vector_extremes.cc and vector_division.cc have what is the
+// same for AVX2 and AVX-512, in terms of functions that vector_emitter_avx2.cc
+// and vector_emitter_avx512.cc define.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_

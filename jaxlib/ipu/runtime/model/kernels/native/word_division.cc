@@ -25,4 +25,14 @@ WordReciprocal WordReciprocalOf(int64_t divisor, Range x) {
   return r;
 }
 
+// As m = (2^16 + e) / divisor with 0 < e <= divisor, |x| * e < 2^16, which
+// suffices (see WordReciprocalOf).
+std::optional<uint16_t> ByteReciprocalOf(int64_t divisor, Range x) {
+  if (divisor > std::max(-x.least, x.most)) return 0;
+  const int64_t multiplier = (int64_t{1} << 16) / divisor + 1;
+  const int64_t most = x.least < 0 ? 0x7fff : 0xffff;
+  if (multiplier > most) return std::nullopt;
+  return static_cast<uint16_t>(multiplier);
+}
+
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -1,9 +1,10 @@
-// Division of 16-bit integers by a constant, by multiplying.
+// Division of 8- and 16-bit integers by a constant, by multiplying.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_WORD_DIVISION_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_WORD_DIVISION_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "jaxlib/ipu/runtime/model/kernels/native/word_ranges.h"
 
@@ -31,6 +32,13 @@ struct WordReciprocal {
 // e) / divisor and 0 < e, the product x * m / 2^k exceeds x / divisor by less
 // than 1 / divisor, the distance to the next whole number, if |x| * e < 2^k.
 WordReciprocal WordReciprocalOf(int64_t divisor, Range x);
+
+// The multiplier m for which x * m / 2^16, rounded down, plus (x < 0), is a
+// quotient that is rounded towards zero, as is the high byte of the high half
+// of x * 2^8 * m; 0 if no x is as large as the divisor. For values of a range
+// that fits 8 bits and divisors from 2 on. Nothing if x is signed, but m does
+// not fit a signed word (the divisor is 2).
+std::optional<uint16_t> ByteReciprocalOf(int64_t divisor, Range x);
 
 }  // namespace ipu::model::IPU_SIMD_NS
 

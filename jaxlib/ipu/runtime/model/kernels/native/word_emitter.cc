@@ -148,7 +148,34 @@ void WordEmitter::ShiftBytesBy(const NativeValue& v, int d, int a) {
   Op(kSubLane, d, d, sign);
 }
 
+// Bytes at odd and at even addresses apart, each as the high one of a word.
+void WordEmitter::DivideBytesBy(const NativeValue& v, int d, int a) {
+  const Range range = RangeOf(v, 0);
+  const uint16_t multiplier = *ByteReciprocalOf(*Divisor(values_, v), range);
+  if (multiplier == 0) return emit_.Copy(d, Number(0));
+  const bool is_signed = range.least < 0;
+  const VectorOp multiply =
+      is_signed ? x86::kMulHighSignedWord : x86::kMulHighUnsignedWord;
+  const int reciprocal = emit_.Number(2, multiplier);
+  const int high = emit_.Number(2, 0xff00);
+  const int odd = emit_.NewRegister();
+  Op(x86::kAnd, odd, a, high);
+  Op(multiply, odd, odd, reciprocal);
+  Op(x86::kAnd, odd, odd, high);
+  Shift(x86::kLeft, d, a, 8);
+  Op(multiply, d, d, reciprocal);
+  Shift(x86::kLogicalRight, d, d, 8);
+  Op(x86::kOr, d, d, odd);
+  if (is_signed) {  // add the sign bit
+    Shift(x86::kLogicalRight, odd, a, 7);
+    Op(x86::kAnd, odd, odd, Number(1));
+    Op(kAddLane, d, d, odd);
+  }
+  emit_.Free(odd);
+}
+
 void WordEmitter::DivideBy(const NativeValue& v, int d, int a) {
+  if (bytes_ == 1) return DivideBytesBy(v, d, a);
   const WordReciprocal r =
       WordReciprocalOf(*Divisor(values_, v), RangeOf(v, 0));
   if (r.zero) return emit_.Copy(d, Number(0));

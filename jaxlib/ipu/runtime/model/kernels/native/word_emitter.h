@@ -75,6 +75,7 @@ class WordEmitter {
   void Extreme(bool max, bool is_signed, int d, int a, int b);
   void ShiftBy(const NativeValue& v, int d, int a);
   void DivideBy(const NativeValue& v, int d, int a);
+  void DivideBytesBy(const NativeValue& v, int d, int a);
   bool ComputeFused(const NativeValue& v, int d, int a, int b, int c);
 
   VectorEmitter& emit_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "jaxlib/ipu/runtime/model/kernels/native/word_division.h"
 #include "jaxlib/ipu/runtime/model/kernels/native/word_ranges.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
@@ -52,6 +53,11 @@ bool IsShiftBy(Opcode op, int k) {
                     op == Opcode::kShrArithmetic);
 }
 
+bool IsDivision(Opcode op) {
+  return OpNumber(op) == OpNumber(program::kDivideBy) ||
+         OpNumber(op) == OpNumber(program::kRemainderBy);
+}
+
 // Whether bytes determine what an instruction reads. Its operands are in lanes
 // that are all signed or all unsigned. A wrap to a byte only reads the low
 // bits.
@@ -61,10 +67,15 @@ bool FitsBytes(const NativeValue& v, const std::vector<Range>& ranges) {
   Range all{0, 0};
   for (int k = 0; k < 3; ++k) {
     if (v.operands[k] < 0 || IsModular(op, k) || IsShiftBy(op, k)) continue;
+    if (IsDivision(op) && k > 0) continue;
     const Range r = As(v.instruction.type, ranges[v.operands[k]]);
     all = {std::min(all.least, r.least), std::max(all.most, r.most)};
   }
   return all.Fits(1);
+}
+
+Range Dividend(const NativeValue& v, const std::vector<Range>& ranges) {
+  return As(v.instruction.type, ranges[v.operands[0]]);
 }
 
 }  // namespace
@@ -77,9 +88,9 @@ bool BytesSuffice(std::span<const NativeValue> values,
       return false;
     }
     if (v.kind != NativeValue::kComputed) continue;
-    const int op = OpNumber(v.instruction.op);
-    if (op == OpNumber(program::kDivideBy) ||
-        op == OpNumber(program::kRemainderBy) || !FitsBytes(v, ranges)) {
+    if (!FitsBytes(v, ranges)) return false;
+    if (IsDivision(v.instruction.op) &&
+        !ByteReciprocalOf(*Divisor(values, v), Dividend(v, ranges))) {
       return false;
     }
     if (v.stored < 0) continue;
