@@ -77,9 +77,13 @@ struct Packer {
           mask.Store(panel + whole, mask.Load(values + j + whole));
           continue;
         }
+        // A whole row at a time: conversions of a few elements are all set-up.
+        T* const dense = ThreadBuffers().vector.Get<T>(columns.size() + kWidth);
+        load(row, 1, columns.size(), dense);
         for (; j < columns.size(); j += kWidth, panel += panel_step) {
-          load(row + j * matrix.item_size, 1,
-               std::min(kWidth, columns.size() - j), panel);
+          for (int64_t v = 0; v < kWidth; v += kLanes<T>) {
+            Store(panel + v, Load<Vector<T>>(dense + j + v));
+          }
         }
       }
     });
