@@ -158,8 +158,10 @@ void Gemm<T>::RunPart(const char* lhs, const char* rhs, char* result,
     T* const to = reinterpret_cast<T*>(result) + n.begin;
     return Sum(lhs, rhs, m, n, k, {to, 0, &p_.result.row}, p_.adds);
   }
-  // Sum in T first, in blocks that stay in the cache.
-  constexpr int64_t kRows = 16 * kTileRows, kColumns = 512;
+  // Sum in T first, in blocks that stay in a third-level cache: both operands
+  // are packed again for each block. Measured, of bf16, 512 x 512 with AVX2:
+  // 512 rows took 0.9 of the time of 96.
+  constexpr int64_t kRows = 512, kColumns = 512;
   for (int64_t i = m.begin; i < m.end; i += kRows) {
     for (int64_t j = n.begin; j < n.end; j += kColumns) {
       const Range rows = {i, std::min(m.end, i + kRows)};

@@ -21,6 +21,10 @@ namespace ipu::model::IPU_SIMD_NS::gemm {
 
 template <typename T>
 struct Packer {
+  // Rows or columns of a tile.
+  static constexpr int64_t kMostPieces =
+      std::max<int64_t>(kTileRows, kTileColumns<T>);
+
   const Matrix& matrix;
   bool native;  // elements are T; no conversion
   LoadRun<T> load;
@@ -73,9 +77,13 @@ struct Packer {
           mask.Store(panel + whole, mask.Load(values + j + whole));
           continue;
         }
+        // A whole row at a time: conversions of a few elements are all set-up.
+        T* const dense = ThreadBuffers().vector.Get<T>(columns.size() + kWidth);
+        load(row, 1, columns.size(), dense);
         for (; j < columns.size(); j += kWidth, panel += panel_step) {
-          load(row + j * matrix.item_size, 1,
-               std::min(kWidth, columns.size() - j), panel);
+          for (int64_t v = 0; v < kWidth; v += kLanes<T>) {
+            Store(panel + v, Load<Vector<T>>(dense + j + v));
+          }
         }
       }
     });
@@ -98,7 +106,8 @@ struct Packer {
     }
   }
 
-  // Rows that are contiguous in memory.
+  // Rows that are contiguous in memory. The excess lanes of a term's last
+  // vector are overwritten by the next term: a masked store is slow with AVX2.
   void CopyRun(const char* from, IndexRange rows, IndexRange k, T* to,
                int64_t step) const {
     const T* const start =
@@ -120,22 +129,49 @@ struct Packer {
   // Rows in several contiguous runs.
   void CopyRuns(const char* from, IndexRange rows, IndexRange k, T* to,
                 int64_t step) const {
+    if (native && rows.size() <= kMostPieces) {
+      return CopyPieces(from, rows, k, to, step);
+    }
     matrix.row.ForRuns(rows, [&](int64_t row, int64_t r, int64_t size) {
-      const Mask<T> mask(std::min<int64_t>(size, kLanes<T>));
-      const bool small = native && size <= kLanes<T>;
       matrix.column.ForRuns(k, [&](int64_t at, int64_t first, int64_t count) {
         const char* piece = from + (row + at) * matrix.item_size;
         T* place = to + first * step + r;
         for (int64_t i = 0; i < count; ++i) {
-          if (small) {
-            mask.Store(place, mask.Load(reinterpret_cast<const T*>(piece)));
-          } else {
-            load(piece, 1, size, place);
-          }
+          load(piece, 1, size, place);
           piece += matrix.column.stride() * matrix.item_size;
           place += step;
         }
       });
+    });
+  }
+
+  // The same for a tile's rows or columns, without conversion: a vector or less
+  // of each run at a time. The excess lanes of a piece are overwritten by the
+  // next one.
+  void CopyPieces(const char* from, IndexRange rows, IndexRange k, T* to,
+                  int64_t step) const {
+    struct Piece {
+      int64_t from, to;
+      Mask<T> mask{0};
+    };
+    Piece pieces[kMostPieces];
+    int64_t num_pieces = 0;
+    matrix.row.ForRuns(rows, [&](int64_t row, int64_t r, int64_t size) {
+      for (int64_t i = 0; i < size; i += kLanes<T>) {
+        const int64_t count = std::min<int64_t>(size - i, kLanes<T>);
+        pieces[num_pieces++] = {row + i, r + i, Mask<T>(count)};
+      }
+    });
+    matrix.column.ForRuns(k, [&](int64_t at, int64_t, int64_t count) {
+      const T* term = reinterpret_cast<const T*>(from) + at;
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t p = 0; p < num_pieces; ++p) {
+          const Piece& piece = pieces[p];
+          Store(to + piece.to, piece.mask.Load(term + piece.from));
+        }
+        term += matrix.column.stride();
+        to += step;
+      }
     });
   }
 

@@ -53,12 +53,13 @@ enum class TileKind {
   kPairs       // as kDenseRows; each element holds two terms, see gemm_pairs.h
 };
 
-template <typename T, int kRows, int kVectors, TileKind kKind>
+template <typename T, int kRows, int kVectors, TileKind kKind, bool kWhole>
 void Tile(const TileArgs<T>& args) {
   [[maybe_unused]] const int64_t a_row =
       kKind == TileKind::kRows ? args.a_row : 1;
   constexpr int kLast = kVectors - 1;
-  const Mask<T> mask(args.columns - kLast * kLanes<T>);
+  const std::conditional_t<kWhole, AllLanes<T>, Mask<T>> mask(
+      args.columns - kLast * kLanes<T>);
   const T* b = args.b;
   T* const c = args.c;
   for (int r = 0; r < kRows; ++r) {
@@ -109,19 +110,27 @@ void Tile(const TileArgs<T>& args) {
 template <typename T>
 using TileFunction = void (*)(const TileArgs<T>&);
 
-template <typename T, int kVectors, TileKind kKind>
+template <typename T, int kVectors, TileKind kKind, bool kWhole>
 inline constexpr auto kTileTable =
     []<int... rows>(std::integer_sequence<int, rows...>) {
       return std::array<TileFunction<T>, sizeof...(rows)>{
-          Tile<T, rows + 1, kVectors, kKind>...};
+          Tile<T, rows + 1, kVectors, kKind, kWhole>...};
     }(std::make_integer_sequence<int, kTileRows>());
 
 // The micro-kernel for `rows` (1 to kTileRows) rows and `columns` columns.
 template <typename T>
 TileFunction<T> TileFor(int64_t rows, int64_t columns, TileKind kind) {
+  // With AVX-512, masks cost nothing.
+  const bool whole = !IPU_AVX512 && columns % kLanes<T> == 0;
   const auto of = [&]<TileKind kKind>() {
-    return columns > kLanes<T> ? kTileTable<T, 2, kKind>[rows - 1]
-                               : kTileTable<T, 1, kKind>[rows - 1];
+    if constexpr (!IPU_AVX512) {
+      if (whole) {
+        return columns > kLanes<T> ? kTileTable<T, 2, kKind, true>[rows - 1]
+                                   : kTileTable<T, 1, kKind, true>[rows - 1];
+      }
+    }
+    return columns > kLanes<T> ? kTileTable<T, 2, kKind, false>[rows - 1]
+                               : kTileTable<T, 1, kKind, false>[rows - 1];
   };
   if (kind == TileKind::kRows) return of.template operator()<TileKind::kRows>();
   if constexpr (std::is_same_v<T, uint32_t>) {
