@@ -95,7 +95,7 @@ TEST_P(MapTest, DividesWordsByConstants) {
 // A program of one register type over operands and results of 8 and 16 bits.
 class Drawn {
  public:
-  // `bytes`: with no elements of 16 bits, and no division.
+  // `bytes`: with no elements of 16 bits.
   Drawn(std::mt19937& random, bool bytes)
       : random_(random),
         bytes_(bytes),
@@ -189,7 +189,7 @@ class Drawn {
         if (Below(4) > 0) Push(Opcode::kSelect, {flags_.back(), Value(), b});
         return;
       case 5:
-        if (bytes_) {
+        if (bytes_ && Below(2)) {
           Push(Opcode::kMul, {a, Constant(Below(256))});
           break;
         }

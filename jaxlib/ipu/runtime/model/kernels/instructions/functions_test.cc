@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -149,6 +150,54 @@ TEST_P(MapTest, FunctionsAtTheirEdges) {
   ExpectSame(Do<float>(Opcode::kLogistic, {a}), {kNan, 1, 0, 0.5f, 0.5f});
   ExpectSame(Do<float>(Opcode::kLog1p, {{-1, 3e38f}}),
              {-kInf, std::log1p(3e38f)});
+}
+
+// Odd, the argument itself where that is small, and never beyond 1.
+TEST_P(MapTest, HyperbolicTangents) {
+  std::vector<float> a, small;
+  for (float x = 1e-3f; x < 12; x *= 1.0003f) a.push_back(x);
+  for (float x = 1e-45f; x < 1e-4f; x *= 1.5f + 1e-45f) {
+    small.push_back(x);
+    small.push_back(-x);
+  }
+  ExpectSame(Do<float>(Opcode::kTanh, {small}), small);
+  std::vector<float> negative;
+  for (const float x : a) negative.push_back(-x);
+  const auto found = Do<float>(Opcode::kTanh, {a});
+  const auto mirrored = Do<float>(Opcode::kTanh, {negative});
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_LE(found[i], 1) << a[i];
+    if (a[i] > 9.02f) EXPECT_EQ(found[i], 1) << a[i];
+    EXPECT_EQ(mirrored[i], -found[i]) << a[i];
+    EXPECT_LE(Error(found[i], std::tanh(static_cast<long double>(a[i]))), 3)
+        << a[i];
+  }
+}
+
+// Several steps over arrays that exceed the caches: x tanh(x) + x.
+TEST_P(MapTest, FunctionsOfManyElements) {
+  constexpr int64_t kMany = 300'001;
+  std::vector<float> x(kMany), found(kMany);
+  for (int64_t k = 0; k < kMany; ++k) {
+    x[k] = static_cast<float>(k % 997 - 500) / 128;
+  }
+  Builder code;
+  using program::RegisterType;
+  const auto add = [&](Opcode op, std::vector<uint16_t> operands) {
+    return code.Add(op, RegisterType::kF32, std::move(operands));
+  };
+  const uint16_t value = code.Add(Opcode::kLoad, RegisterType::kF32, {}, 0);
+  const uint16_t tanh = add(Opcode::kTanh, {value});
+  code.map.outputs = {
+      add(Opcode::kAdd, {add(Opcode::kMul, {value, tanh}), value})};
+  Setting setting{{kMany}, {Strided(0, DType::kF32, {kMany}, {1})}, {}};
+  setting.results = {Strided(1, DType::kF32, {kMany}, {1})};
+  RunMap(table(), setting, code.map, {x.data(), found.data()});
+  const auto period = Do<float>(
+      Opcode::kTanh, {std::vector<float>(x.begin(), x.begin() + 997)});
+  for (int64_t k = 0; k < kMany; ++k) {
+    ASSERT_EQ(found[k], x[k] * period[k % 997] + x[k]) << k;
+  }
 }
 
 }  // namespace
