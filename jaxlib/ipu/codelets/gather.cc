@@ -24,6 +24,8 @@
 namespace ipu::model::IPU_SIMD_NS {
 namespace {
 
+constexpr int64_t kLine = 64;  // bytes of a cache line
+
 constexpr int64_t kAhead = 8;
 // Windows that are located before their rows are copied; a guess: 8 KB, so that
 // much of the first-level cache remains.
@@ -115,13 +117,18 @@ class GatherKernel : public Kernel {
         1, StridedCopy::kParallelBytes / 2 * rows_[0].extent / all);
   }
 
-  // Gathers rows [begin, end) along the outermost dimension of all windows.
-  void GatherRows(const Memory& memory, int64_t begin, int64_t end) const {
+  // Gathers rows [first_row, last_row) along the outermost dimension of all
+  // windows. If most lines of a row are read, in any order, those of the next
+  // one are fetched ahead in the order of memory: 500 columns of 1000 x 1000
+  // took 0.4 of the time.
+  void GatherRows(const Memory& memory, int64_t first_row,
+                  int64_t last_row) const {
     std::array<Dim, kMostDims> dims;
     std::copy(rows_.begin(), rows_.end(), dims.begin());
-    dims[0].extent = end - begin;
-    const char* const operand = operand_.Data(memory) + begin * dims[0].source;
-    char* const result = result_.Data(memory) + begin * dims[0].destination;
+    dims[0].extent = last_row - first_row;
+    const char* const operand =
+        operand_.Data(memory) + first_row * dims[0].source;
+    char* const result = result_.Data(memory) + first_row * dims[0].destination;
     int32_t offsets[kManyOffsets];
     const auto for_each_row = [&](const auto& gather) {
       for (int64_t first = 0; first < windows_.count; first += kManyOffsets) {
@@ -131,9 +138,18 @@ class GatherKernel : public Kernel {
                               first + std::min(i + Windows::kBlock, n),
                               /*clamp=*/true, offsets + i);
         }
-        ForEachIndex(dims.data(), rows_.size(), operand,
-                     result + first * row_bytes_,
-                     [&](const char* from, char* to) { gather(from, to, n); });
+        const auto [low, high] = std::minmax_element(offsets, offsets + n);
+        const int64_t begin = *low, end = *high + int64_t{1};
+        const int64_t step = dims[rows_.size() - 1].source;
+        const bool fetches = row_bytes_ < kLine && end - begin <= n * kLine;
+        ForEachIndex(
+            dims.data(), rows_.size(), operand, result + first * row_bytes_,
+            [&](const char* from, char* to) {
+              for (int64_t at = begin; fetches && at < end; at += kLine) {
+                __builtin_prefetch(from + step + at);
+              }
+              gather(from, to, n);
+            });
       }
     };
     if (row_bytes_ == operand_.item_size) {
