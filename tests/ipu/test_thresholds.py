@@ -61,7 +61,8 @@ def _comment(lines: list[str], number: int, mark: str) -> str:
   said = [lines[number - 1].partition(mark)[2]]
   above = number - 2
   while above >= 0 and re.match(
-    r"\s*(_?[A-Z_]+\b.* = |.*\bk\w+ = |.*IPU_THRESHOLD\()", lines[above]
+    r"\s*(_?[A-Z_]+\b.* = |.*\bk\w+ = |.*IPU_THRESHOLD\(|template <)",
+    lines[above],
   ):
     above -= 1
   while above >= 0 and lines[above].strip().startswith(mark):

@@ -50,14 +50,15 @@ inline constexpr int64_t kMostKept = 4 << 20;
 // channels: 1.11 with AVX2, where strips have 3 and 4 rows, and 0.87 with
 // AVX-512.
 inline constexpr int64_t kWorthWindows = 4;
-// Up to this many columns, rows are read where they are; more if their terms
-// are contiguous, as others touch a cache line for each term. Measured with
-// AVX2, of contiguous terms: 64, 96, 128 and 256 columns of as many terms took
-// 0.91, 0.87, 0.96 and 0.99 of the time of packed rows, 1024 rows and terms by
-// 64 and 128 columns 0.86 and 0.87, 512 rows and terms by 512 columns 0.98. Two
-// panels are a guess.
+// Up to this many columns, rows are read where they are. Two panels are a
+// guess.
 template <typename T>
 inline constexpr int64_t kFewColumns = 2 * kTileColumns<T>;
+// The same where the terms of a row are contiguous; others touch a cache line
+// for each term. Measured with AVX2: 64, 96, 128 and 256 columns of as many
+// terms took 0.91, 0.87, 0.96 and 0.99 of the time of packed rows, 1024 rows
+// and terms by 64 and 128 columns 0.86 and 0.87, 512 rows and terms by 512
+// columns 0.98.
 template <typename T>
 inline constexpr int64_t kDirectColumns =
     IPU_AVX512 ? kFewColumns<T> : 16 * kTileColumns<T>;
