@@ -193,7 +193,7 @@ class LoopRegisters {
   void UpdateGeneral(const Pinned& p);
   bool IsPinnedGeneral(Gpr reg) const;
   void DropIfDead(uint16_t slot, size_t k);
-  // Saves what is not yet saved if a step from k on reads it.
+  // Writes a value that memory lacks there, if a step from k on reads it.
   void SaveForLater(size_t slot, size_t k);
   void Save(size_t slot);
   std::vector<Pinned> Candidates() const;
