@@ -140,13 +140,14 @@ class GatherKernel : public Kernel {
         }
         const auto [low, high] = std::minmax_element(offsets, offsets + n);
         const int64_t begin = *low, end = *high + int64_t{1};
-        const int64_t step = dims[rows_.size() - 1].source;
-        const bool fetches = row_bytes_ < kLine && end - begin <= n * kLine;
+        const Dim& row = dims[rows_.size() - 1];
+        const bool fetches =
+            row.extent > 1 && row_bytes_ < kLine && end - begin <= n * kLine;
         ForEachIndex(
             dims.data(), rows_.size(), operand, result + first * row_bytes_,
             [&](const char* from, char* to) {
               for (int64_t at = begin; fetches && at < end; at += kLine) {
-                __builtin_prefetch(from + step + at);
+                __builtin_prefetch(from + row.source + at);
               }
               gather(from, to, n);
             });
