@@ -54,7 +54,9 @@ class Drawn {
     if (Below(2) == 0) Add(Opcode::kIota, Below(shape_.size()));
     constexpr Opcode kOps[] = {Opcode::kAdd, Opcode::kSub, Opcode::kMul,
                                Opcode::kMin, Opcode::kMax};
-    for (uint32_t k = 0, count = 1 + Below(20); k < count; ++k) {
+    // Machine code interleaves the vectors of long programs.
+    const uint32_t most = Below(3) == 0 ? 80 : 20;
+    for (uint32_t k = 0, count = 1 + Below(most); k < count; ++k) {
       const uint16_t a = Below(code_.size()), b = Below(code_.size());
       Add(kOps[Below(5)], 0, {a, b});
     }

@@ -28,14 +28,21 @@ constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 // them, at least this many: a guess, for the numbers that instructions need.
 constexpr int kFewestHoisted = 2;
 
+// Runs of so many values have so many vectors interleaved, or half of that if
+// the registers do not suffice. Measured with AVX2: random bits, in 80 values,
+// took 0.78, 0.65 and 0.65 of the time with 2, 3 and 4 vectors.
+constexpr int64_t kWorthInterleaving = 24;
+constexpr int kMostTogether = 4;
+
 // Emits the loop over vectors and what is left of a block after it.
 class Compiler {
  public:
-  Compiler(std::span<const NativeValue> values, int64_t count, int most_hoisted)
+  Compiler(std::span<const NativeValue> values, int64_t count, int most_hoisted,
+           int together)
       : values_(values),
         exact_(count <= LanesFor(values) && IsVector(count)),
         code_(values, exact_ ? static_cast<int>(count) : LanesFor(values),
-              most_hoisted) {}
+              most_hoisted, together) {}
 
   // With lanes of 1 or 2 bytes.
   Compiler(std::span<const NativeValue> values, std::vector<Range> ranges,
@@ -102,19 +109,21 @@ class Compiler {
       Vectors();
     }
     a.Land(short_block);
+    if (!code_.numbered() && vectors_ > 1) SingleVectors();
     Tail();
   }
 
   // Emits the end of the loop over whole groups, and a jump if there are none.
   size_t JumpIfShort() {
     Assembler& a = body_;
-    if (vectors_ == 1) {
+    const int64_t group = vectors_ * emit_.lanes();
+    if (std::has_single_bit(static_cast<uint64_t>(group))) {
       a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
-      a.And(Gpr::kRdx, -emit_.lanes());
+      a.And(Gpr::kRdx, static_cast<int>(-group));
       return a.Jump(Condition::kEqual);
     }
     a.Load(Gpr::kRax, Gpr::kRdi, offsetof(Frame, count));
-    a.Move(Gpr::kRcx, static_cast<uint64_t>(vectors_ * emit_.lanes()));
+    a.Move(Gpr::kRcx, static_cast<uint64_t>(group));
     a.Divide(Gpr::kRcx);
     a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
     a.Subtract(Gpr::kRcx, Gpr::kRdx);
@@ -146,13 +155,29 @@ class Compiler {
   void Vectors() {
     Assembler& a = body_;
     const size_t loop = a.size();
-    for (int64_t vector = 0; vector < vectors_; ++vector) {
-      code_.Vector(vector, /*tail=*/false);
-      a.Add(Gpr::kRax, emit_.lanes());
+    for (int64_t vector = 0; vector < vectors_; vector += code_.together()) {
+      code_.Together(vector);
+      a.Add(Gpr::kRax, code_.together() * emit_.lanes());
     }
     code_.pointers().Advance(a);
     a.Compare(Gpr::kRax, Gpr::kRdx);
     a.JumpBack(Condition::kBelow, loop);
+  }
+
+  // Emits a loop over the vectors that do not fill a group, if all have the
+  // same code.
+  void SingleVectors() {
+    Assembler& a = body_;
+    a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
+    a.And(Gpr::kRdx, -emit_.lanes());
+    a.Compare(Gpr::kRax, Gpr::kRdx);
+    const size_t none = a.Jump(Condition::kEqual);
+    const size_t loop = a.size();
+    code_.Vector(0, /*tail=*/false);
+    a.Add(Gpr::kRax, emit_.lanes());
+    a.Compare(Gpr::kRax, Gpr::kRdx);
+    a.JumpBack(Condition::kBelow, loop);
+    a.Land(none);
   }
 
 #if IPU_AVX512
@@ -161,11 +186,11 @@ class Compiler {
   void Tail() {
     Assembler& a = body_;
     std::vector<size_t> ends;
-    for (int64_t vector = 0; vector < vectors_; ++vector) {
+    for (int64_t vector = 0; vector < tails_; ++vector) {
       a.Load(Gpr::kRdx, Gpr::kRdi, offsetof(Frame, count));
       a.Subtract(Gpr::kRdx, Gpr::kRax);
       ends.push_back(a.Jump(Condition::kLessEqual));  // not above 0
-      if (vector + 1 < vectors_) {
+      if (vector + 1 < tails_) {
         a.Move(Gpr::kRcx, static_cast<uint64_t>(emit_.lanes()));
         a.Compare(Gpr::kRdx, Gpr::kRcx);
         const size_t some = a.Jump(Condition::kBelow);
@@ -175,7 +200,7 @@ class Compiler {
       a.LowBits(Gpr::kRcx, Gpr::kRdx);
       a.MoveToMask(kTailMask, Gpr::kRcx);
       code_.Vector(vector, /*tail=*/true);
-      if (vector + 1 < vectors_) a.Add(Gpr::kRax, emit_.lanes());
+      if (vector + 1 < tails_) a.Add(Gpr::kRax, emit_.lanes());
     }
     for (const size_t end : ends) a.Land(end);
   }
@@ -189,7 +214,7 @@ class Compiler {
     Assembler& a = body_;
     a.Zero(Gpr::kRdx);
     std::vector<size_t> shorter;
-    for (int64_t vector = 0; vector + 1 < vectors_; ++vector) {
+    for (int64_t vector = 0; vector + 1 < tails_; ++vector) {
       a.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, count));
       a.Subtract(Gpr::kRcx, Gpr::kRax);
       a.Compute32(Alu::kCompare, Gpr::kRcx, emit_.lanes());
@@ -232,6 +257,8 @@ class Compiler {
   VectorEmitter& emit_ = code_.emit();
   Assembler& body_ = emit_.body();
   const int64_t vectors_ = code_.vectors();  // in a group
+  // ... whose tails are not the same
+  const int64_t tails_ = code_.numbered() ? vectors_ : 1;
 };
 
 }  // namespace
@@ -248,12 +275,17 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
       if (!code.empty()) return code;
     }
   }
-  std::vector<uint8_t> code;
-  for (int hoisted = kMostHoisted; code.empty() && hoisted >= kFewestHoisted;
-       hoisted /= 2) {
-    code = Compiler(values, count, hoisted).Run();
+  const bool interleaves =
+      std::ssize(values) >= kWorthInterleaving &&
+      (count == 0 || count >= kMostTogether * kLanes<uint32_t>);
+  const int most_together = interleaves ? kMostTogether : 1;
+  for (int together = most_together; together > 0; together /= 2) {
+    for (int hoisted = kMostHoisted; hoisted >= kFewestHoisted; hoisted /= 2) {
+      auto code = Compiler(values, count, hoisted, together).Run();
+      if (!code.empty()) return code;
+    }
   }
-  return code;
+  return {};
 }
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -23,13 +23,15 @@ bool IsShuffled(const NativeValue& v) {
 }  // namespace
 
 ValueEmitter::ValueEmitter(std::span<const NativeValue> values, int lanes,
-                           int most_hoisted)
+                           int most_hoisted, int together)
     : values_(values),
       emit_(lanes, most_hoisted),
       body_(emit_.body()),
       access_(emit_, /*narrow=*/4),
       shuffled_(emit_),
-      pointers_(emit_) {
+      pointers_(emit_),
+      together_(together),
+      vectors_(together) {
   FindGroup();
 }
 
@@ -41,13 +43,16 @@ ValueEmitter::ValueEmitter(std::span<const NativeValue> values,
       access_(emit_, bytes),
       shuffled_(emit_),
       pointers_(emit_),
-      words_(std::in_place, emit_, values, std::move(ranges), bytes) {
+      words_(std::in_place, emit_, values, std::move(ranges), bytes),
+      together_(1) {
   FindGroup();
 }
 
-// Sets how many vectors are computed before the places of lanes repeat.
+// Sets how many vectors a group has: a multiple of those that are interleaved,
+// after which the places of lanes repeat.
 void ValueEmitter::FindGroup() {
   for (const NativeValue& v : values_) {
+    numbered_ |= IsShuffled(v) || !v.alternates.empty();
     if (!IsShuffled(v)) continue;
     vectors_ = VectorsInGroup(v.source->iterator, emit_.lanes(),
                               vectors_ * emit_.lanes());
@@ -57,9 +62,15 @@ void ValueEmitter::FindGroup() {
   if (!words_) quads_ = FindQuads(values_);
 }
 
+// That of the current vector. Invariants are the same for all.
+ValueEmitter::State& ValueEmitter::StateOf(int value) {
+  const bool shared = values_[value].kind == NativeValue::kInvariant;
+  return states_[(shared ? 0 : copy_ * values_.size()) + value];
+}
+
 // The register that holds a value; loads the value if necessary.
 int ValueEmitter::Get(int value) {
-  State& state = states_[value];
+  State& state = StateOf(value);
   if (state.reg >= 0) return state.reg;
   const NativeValue& v = values_[value];
   if (v.kind == NativeValue::kInvariant) return LoadInvariant(v, state);
@@ -96,6 +107,13 @@ int ValueEmitter::LoadInvariant(const NativeValue& v, State& state) {
   return state.reg;
 }
 
+// The current vector of a block.
+Address ValueEmitter::At(int slot, uint32_t scale) {
+  return {.base = pointers_.OfSlot(slot),
+          .scale = static_cast<uint8_t>(scale),
+          .offset = static_cast<int32_t>(FirstLane() * scale)};
+}
+
 void ValueEmitter::LoadElements(const NativeValue& v, int reg) {
   const Source& source = *v.source;
   const StridedIterator& iterator = source.iterator;
@@ -103,6 +121,7 @@ void ValueEmitter::LoadElements(const NativeValue& v, int reg) {
   if (!IsShuffled(v)) {
     at.indexed = true;
     at.scale = static_cast<uint8_t>(iterator.item_size());
+    at.offset += static_cast<int32_t>(FirstLane() * iterator.item_size());
     return access_.Load(source.dtype, v.moved, v.width, reg, at);
   }
   at = shuffled_.Load(iterator, vector_, tail_, reg, at);
@@ -122,7 +141,7 @@ bool ValueEmitter::LoadsQuad(int value) {
     for (size_t k = 0; k < wanted.size(); ++k) {
       const int v = quad.values[k];
       wanted[k] =
-          v >= 0 && states_[v].reg < 0 && values_[v].last_use >= computed_;
+          v >= 0 && StateOf(v).reg < 0 && values_[v].last_use >= computed_;
     }
     const auto& all = quad.values;
     if (std::find(all.begin(), all.end(), value) == all.end()) continue;
@@ -132,7 +151,7 @@ bool ValueEmitter::LoadsQuad(int value) {
     const std::array<int, 4> regs =
         shuffled_.LoadQuad(quad.first->iterator, vector_, wanted, at);
     for (size_t k = 0; k < wanted.size(); ++k) {
-      if (wanted[k]) states_[all[k]].reg = regs[k];
+      if (wanted[k]) StateOf(all[k]).reg = regs[k];
     }
     return true;
   }
@@ -144,6 +163,7 @@ bool ValueEmitter::LoadsQuad(int value) {
 void ValueEmitter::LoadIndices(const NativeValue& v, int reg) {
   body_.Load(Gpr::kRcx, Gpr::kRdi, offsetof(Frame, begin));
   body_.Add(Gpr::kRcx, Gpr::kRax);
+  if (copy_ > 0) body_.Add(Gpr::kRcx, static_cast<int>(FirstLane()));
   emit_.Indices(v.index, reg, Gpr::kRcx);
 }
 
@@ -172,12 +192,13 @@ void ValueEmitter::StoreValue(const NativeValue& v, int value) {
   access_.Store(v.stored_dtype, v.moved, v.width, reg, at);
 }
 
-// Emits the code for one vector of all values.
-void ValueEmitter::Vector(int64_t number, bool tail) {
+// Emits the code for `count` vectors of all values, the first one of which is
+// the given one of its group.
+void ValueEmitter::Vectors(int64_t number, int count, bool tail) {
   access_.SetTail(tail);
-  vector_ = number;
   tail_ = tail;
-  std::vector<State> before(values_.size());
+  copies_ = count;
+  std::vector<State> before(together_ * values_.size());
   for (size_t k = 0; k < states_.size(); ++k) {
     if (states_[k].hoisted) before[k] = states_[k];
   }
@@ -186,23 +207,33 @@ void ValueEmitter::Vector(int64_t number, bool tail) {
   for (size_t k = 0; k < values_.size() && !emit_.failed(); ++k) {
     const NativeValue& v = values_[k];
     if (v.kind != NativeValue::kComputed) continue;
-    const int value = static_cast<int>(k);
-    computed_ = value;
-    Compute(value);
-    if (v.stored >= 0) StoreValue(v, value);
-    for (int operand : v.operands) {
-      if (operand >= 0 && values_[operand].last_use == value) Drop(operand);
+    for (copy_ = 0; copy_ < count; ++copy_) {
+      vector_ = number + copy_;
+      ComputeAndStore(static_cast<int>(k));
     }
-    for (int other : v.alternates) {
-      if (other != value && values_[other].last_use == value) Drop(other);
-    }
-    if (v.last_use < 0) Drop(value);
   }
+  copy_ = 0;
+}
+
+// Frees the registers of what is not needed any more, too.
+void ValueEmitter::ComputeAndStore(int value) {
+  const NativeValue& v = values_[value];
+  computed_ = value;
+  Compute(value);
+  if (v.stored >= 0) StoreValue(v, value);
+  for (int operand : v.operands) {
+    if (operand >= 0 && values_[operand].last_use == value) Drop(operand);
+  }
+  for (int other : v.alternates) {
+    if (other != value && values_[other].last_use == value) Drop(other);
+  }
+  if (v.last_use < 0) Drop(value);
 }
 
 void ValueEmitter::Drop(int value) {
-  State& state = states_[value];
-  if (state.hoisted) return;
+  State& state = StateOf(value);
+  const bool shared = values_[value].kind == NativeValue::kInvariant;
+  if (state.hoisted || (shared && copy_ + 1 < copies_)) return;
   if (state.reg >= 0) emit_.Free(state.reg);
   if (state.flags.reg >= 0) emit_.Free(state.flags);
   state = State{};
@@ -223,7 +254,7 @@ void ValueEmitter::Compute(int value) {
     return Compare(value, r[0], r[1]);
   }
   const int d = emit_.NewRegister();
-  states_[value].reg = d;
+  StateOf(value).reg = d;
   if (words_) return words_->Compute(v, d, r[0], r[1], r[2]);
   VectorEmitter::KnownBits bits;
   for (int k = 0; k < 3; ++k) {
@@ -234,7 +265,7 @@ void ValueEmitter::Compute(int value) {
 
 // Keeps the lanes until the value is needed in a vector register.
 void ValueEmitter::Compare(int value, int a, int b) {
-  State& state = states_[value];
+  State& state = StateOf(value);
   const Instruction& i = values_[value].instruction;
   const uint32_t width =
       words_ ? words_->bytes() : program::RegisterBytes(i.type);
@@ -262,12 +293,12 @@ bool ValueEmitter::CombineMasks(int value) {
       v.instruction.type != program::RegisterType::kU32) {
     return false;
   }
-  const Mask a = states_[v.operands[0]].flags;
-  const Mask b = states_[v.operands[1]].flags;
+  const Mask a = StateOf(v.operands[0]).flags;
+  const Mask b = StateOf(v.operands[1]).flags;
   if (a.reg < 0 || b.reg < 0 || a.width != b.width) return false;
   const Mask both = emit_.KeepMask(a.width);
   if (both.reg < 0) return false;
-  states_[value].flags = both;
+  StateOf(value).flags = both;
   emit_.Combine(op, both, a, b);
   return true;
 }
@@ -275,7 +306,7 @@ bool ValueEmitter::CombineMasks(int value) {
 void ValueEmitter::Select(int value) {
   const auto [flag, yes, no] = values_[value].operands;
   const int y = Get(yes), n = Get(no);
-  Mask mask = states_[flag].flags;
+  Mask mask = StateOf(flag).flags;
   const bool tests = mask.reg < 0;
   if (tests) {
     const int flags = Get(flag);
@@ -283,7 +314,7 @@ void ValueEmitter::Select(int value) {
     emit_.Test(mask, flags);
   }
   const int d = emit_.NewRegister();
-  states_[value].reg = d;
+  StateOf(value).reg = d;
   emit_.Blend(words_ ? words_->bytes() : values_[value].width, mask, d, n, y);
   if (tests) emit_.Free(mask);
 }

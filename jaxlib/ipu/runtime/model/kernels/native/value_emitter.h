@@ -1,5 +1,9 @@
-// Emits the code for one vector of all values of a run: loads, instructions and
+// Emits the code for a vector of all values of a run: loads, instructions and
 // stores, and knows which register holds each value.
+//
+// Vectors can be interleaved, value by value. An instruction of a long run
+// depends on the one before it, and a processor looks ahead over a hundred
+// instructions or so: it finds the next vector only if that is near.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VALUE_EMITTER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VALUE_EMITTER_H_
@@ -20,23 +24,29 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
-// The code has rax as the number of the vector's first element.
+// The code has rax as the number of the first vector's first element.
 class ValueEmitter {
  public:
-  ValueEmitter(std::span<const NativeValue> values, int lanes,
-               int most_hoisted);
+  // `together`: vectors that are interleaved.
+  ValueEmitter(std::span<const NativeValue> values, int lanes, int most_hoisted,
+               int together);
   // With lanes of 1 or 2 bytes.
   ValueEmitter(std::span<const NativeValue> values, std::vector<Range> ranges,
                uint32_t bytes);
 
   VectorEmitter& emit() { return emit_; }
   const Pointers& pointers() const { return pointers_; }
-  // How many vectors there are before the places of lanes repeat.
+  // How many vectors a group has: the places of lanes repeat after it.
   int64_t vectors() const { return vectors_; }
+  // Whether a vector's code depends on its number in the group.
+  bool numbered() const { return numbered_; }
+  int together() const { return together_; }
 
   // Emits a vector, which is the given one of its group. In a tail not all
   // lanes are elements.
-  void Vector(int64_t number, bool tail);
+  void Vector(int64_t number, bool tail) { Vectors(number, 1, tail); }
+  // Emits the vectors that are interleaved, from the given one on.
+  void Together(int64_t number) { Vectors(number, together_, false); }
 
   // Whether a value can be stored past the caches, and whether such ones are.
   bool Streams(const NativeValue& v) const;
@@ -51,11 +61,13 @@ class ValueEmitter {
   };
 
   void FindGroup();
+  void Vectors(int64_t number, int count, bool tail);
+  void ComputeAndStore(int value);
+  State& StateOf(int value);
+  int64_t FirstLane() const { return int64_t{copy_} * emit_.lanes(); }
   int Get(int value);
   int LoadInvariant(const NativeValue& v, State& state);
-  Address At(int slot, uint32_t scale) {
-    return {pointers_.OfSlot(slot), true, static_cast<uint8_t>(scale)};
-  }
+  Address At(int slot, uint32_t scale);
   void LoadElements(const NativeValue& v, int reg);
   bool LoadsQuad(int value);
   void LoadIndices(const NativeValue& v, int reg);
@@ -74,11 +86,15 @@ class ValueEmitter {
   LaneLoads shuffled_;
   Pointers pointers_;
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
-  std::vector<State> states_;
-  std::vector<Quad> quads_;  // without words
-  int64_t vectors_ = 1;      // in a group
-  int64_t vector_ = 0;       // of the group
-  int computed_ = 0;         // the value that is computed
+  const int together_;
+  std::vector<State> states_;  // of each of the vectors that are interleaved
+  std::vector<Quad> quads_;    // without words
+  bool numbered_ = false;      // pointers advance from group to group
+  int64_t vectors_ = 1;        // in a group
+  int64_t vector_ = 0;         // of the group
+  int copies_ = 1;             // vectors that are interleaved now
+  int copy_ = 0;               // of these
+  int computed_ = 0;           // the value that is computed
   bool tail_ = false;
   bool streaming_ = false;
 };
