@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "jaxlib/ipu/runtime/program/register_simplify.h"
+
 namespace ipu::program {
 namespace {
 
@@ -111,6 +113,7 @@ void NarrowIntegers(RegisterCode& program, const std::vector<int64_t>& shape) {
   // Each instruction becomes two at most, whose numbers have 16 bits.
   if (cuts && program.code.size() <= std::numeric_limits<int16_t>::max()) {
     Narrower(program, shape).Run();
+    DropDeadCode(program);
   }
 }
 

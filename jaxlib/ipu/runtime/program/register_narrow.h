@@ -12,8 +12,7 @@ namespace ipu::program {
 
 // Computes what is cut to 32 bits in 32 bits, if it is made of indices and
 // constants and never exceeds them, as the counters of random numbers: a vector
-// has twice as many lanes of 32 bits. `shape` is the iteration space. What
-// becomes dead is not removed.
+// has twice as many lanes of 32 bits. `shape` is the iteration space.
 void NarrowIntegers(RegisterCode& code, const std::vector<int64_t>& shape);
 
 }  // namespace ipu::program

@@ -124,28 +124,6 @@ class Simplifier {
   std::vector<bool> uniform_;
 };
 
-// Removes values that no output depends on and renumbers the rest.
-void DropDeadCode(RegisterCode& program) {
-  std::vector<Instruction>& code = program.code;
-  std::vector<bool> live(code.size());
-  for (uint16_t value : program.outputs) live[value] = true;
-  for (size_t at = code.size(); at-- > 0;) {
-    if (!live[at]) continue;
-    for (uint16_t value : code[at].operands()) live[value] = true;
-  }
-  std::vector<uint16_t> renamed(code.size());
-  size_t kept = 0;
-  for (size_t at = 0; at < code.size(); ++at) {
-    if (!live[at]) continue;
-    renamed[at] = static_cast<uint16_t>(kept);
-    Instruction i = code[at];
-    for (uint16_t& value : i.operands()) value = renamed[value];
-    code[kept++] = i;
-  }
-  code.resize(kept);
-  for (uint16_t& value : program.outputs) value = renamed[value];
-}
-
 // The operands that an instruction moves to its result, changing at most the
 // sign.
 std::span<const uint16_t> MovedBy(const Instruction& i) {
@@ -222,6 +200,27 @@ std::vector<bool> MovedValues(const RegisterCode& program,
   }
   for (size_t at = 0; at < code.size(); ++at) to[at] = to[at] && from[at];
   return to;
+}
+
+void DropDeadCode(RegisterCode& program) {
+  std::vector<Instruction>& code = program.code;
+  std::vector<bool> live(code.size());
+  for (uint16_t value : program.outputs) live[value] = true;
+  for (size_t at = code.size(); at-- > 0;) {
+    if (!live[at]) continue;
+    for (uint16_t value : code[at].operands()) live[value] = true;
+  }
+  std::vector<uint16_t> renamed(code.size());
+  size_t kept = 0;
+  for (size_t at = 0; at < code.size(); ++at) {
+    if (!live[at]) continue;
+    renamed[at] = static_cast<uint16_t>(kept);
+    Instruction i = code[at];
+    for (uint16_t& value : i.operands()) value = renamed[value];
+    code[kept++] = i;
+  }
+  code.resize(kept);
+  for (uint16_t& value : program.outputs) value = renamed[value];
 }
 
 void Simplify(RegisterCode& program, const std::vector<bool>& uniform) {

@@ -19,6 +19,9 @@ namespace ipu::program {
 // hoisted.
 void Simplify(RegisterCode& code, const std::vector<bool>& uniform);
 
+// Removes what no output depends on.
+void DropDeadCode(RegisterCode& code);
+
 // Which values are the same for all elements, given the operands that are.
 std::vector<bool> UniformValues(const RegisterCode& code,
                                 const std::vector<bool>& uniform);

@@ -16,6 +16,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program/source.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/strided_iterator.h"
 #include "jaxlib/ipu/runtime/model/kernels/simd/simd.h"
+#include "jaxlib/ipu/runtime/program/register_narrow.h"
 #include "jaxlib/ipu/runtime/program/shape.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -316,6 +317,8 @@ std::unique_ptr<const Evaluator> MakeRows(Evaluation evaluation) {
     return nullptr;
   }
 
+  // Within a row, nothing tells how large the other indices can be.
+  program::NarrowIntegers(evaluation.code, evaluation.shape);
   auto cells = TakeIndices(evaluation, first);
   if (!cells) return nullptr;
   Evaluation row{evaluation.code, {}, {}, {}};
