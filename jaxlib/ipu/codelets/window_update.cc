@@ -114,8 +114,9 @@ struct CombineRow {
       std::memcpy(to + i * kItem, &value, kItem);
     }
   }
-  void operator()(const Dim& row, const char* __restrict from,
-                  char* __restrict to) const {
+  // Not inlined: its several loops would be compiled for each caller.
+  [[gnu::noinline]] void operator()(const Dim& row, const char* __restrict from,
+                                    char* __restrict to) const {
     constexpr int64_t kItem = sizeof(T);
     if (row.extent <= kFew) {
 #pragma GCC unroll 8
@@ -187,53 +188,6 @@ class RowsUpdate : public WindowUpdate {
   void Apply(const Windows::Place* places, int64_t count, const char* updates,
              char* result, int64_t begin, int64_t end) const override {
     auto&& row = make_row_();
-    const auto place = [places](int64_t i) { return places[i]; };
-    ApplyAt<false>(row, place, count, updates, result, begin, end);
-  }
-
-  void ApplyEven(const Windows& windows, const Memory& memory, int64_t first,
-                 int64_t last, const char* updates, char* result, int64_t begin,
-                 int64_t end) const override {
-    auto&& row = make_row_();
-    const int64_t step = windows.batch[0].other;
-    int32_t offsets[Windows::kBlock];
-    for (; first < last; first += Windows::kBlock) {
-      const int64_t n = std::min(Windows::kBlock, last - first);
-      windows.LocateEven(memory, first, first + n, /*clamp=*/false, offsets);
-      const auto place = [&](int64_t i) {
-        return Windows::Place{offsets[i], (first + i) * step};
-      };
-      ApplyAt<true>(row, place, n, updates, result, begin, end);
-    }
-  }
-
-  void ApplySingles(const Windows& windows, const Memory& memory,
-                    const char* updates, char* result, int64_t begin,
-                    int64_t end) const override {
-    auto&& row = make_row_();
-    const int64_t step = windows.batch[0].other;
-    int32_t offsets[Windows::kBlock];
-    for (; begin < end; begin += Windows::kBlock) {
-      const int64_t n = std::min(Windows::kBlock, end - begin);
-      windows.LocateEven(memory, begin, begin + n, /*clamp=*/false, offsets);
-      const char* const from = updates + begin * step;
-      for (int64_t at = 0; at < n * step; at += kLine) {
-        __builtin_prefetch(from + at + kUpdatesAhead);
-      }
-      for (int64_t i = 0; i < n; ++i) {
-        if (offsets[i] < 0) continue;
-        row.One(from + i * step, result + offsets[i]);
-      }
-    }
-  }
-
- private:
-  // Updates columns [begin, end) of windows 0 to count - 1, which are at
-  // place(i). Those at negative places are dropped, if kDrops.
-  template <bool kDrops, typename Row, typename PlaceOf>
-  void ApplyAt(Row& row, const PlaceOf& place, int64_t count,
-               const char* updates, char* result, int64_t begin,
-               int64_t end) const {
     std::array<Dim, kMostDims> dims;
     std::copy(nest_.dims.begin(), nest_.dims.end(), dims.begin());
     Dim& column = dims[column_];
@@ -246,13 +200,11 @@ class RowsUpdate : public WindowUpdate {
         dims[outer].extent * std::abs(dims[outer].destination), most_ahead_);
     const auto for_each = [&](const auto& update) {
       const auto one = [&](int64_t i) {
-        const Windows::Place at = place(i);
-        if (kDrops && at.tensor < 0) return;
-        update(updates + at.other, result + at.tensor);
+        update(updates + places[i].other, result + places[i].tensor);
       };
       int64_t i = 0;
       for (; bytes > 0 && i + kAhead < count; ++i) {
-        const char* const soon = result + place(i + kAhead).tensor;
+        const char* const soon = result + places[i + kAhead].tensor;
         __builtin_prefetch(soon, 1);
         for (int64_t at = kLine; at < bytes; at += kLine) {
           __builtin_prefetch(soon + at, 1);
@@ -278,6 +230,27 @@ class RowsUpdate : public WindowUpdate {
     }
   }
 
+  void ApplySingles(const Windows& windows, const Memory& memory,
+                    const char* updates, char* result, int64_t begin,
+                    int64_t end) const override {
+    auto&& row = make_row_();
+    const int64_t step = windows.batch[0].other;
+    int32_t offsets[Windows::kBlock];
+    for (; begin < end; begin += Windows::kBlock) {
+      const int64_t n = std::min(Windows::kBlock, end - begin);
+      windows.LocateEven(memory, begin, begin + n, /*clamp=*/false, offsets);
+      const char* const from = updates + begin * step;
+      for (int64_t at = 0; at < n * step; at += kLine) {
+        __builtin_prefetch(from + at + kUpdatesAhead);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        if (offsets[i] < 0) continue;
+        row.One(from + i * step, result + offsets[i]);
+      }
+    }
+  }
+
+ private:
   // Calls for_each with the update of so many elements next to each other, if
   // it is one of those numbers that are frequent as numbers of coordinates or
   // channels, and `row` has such an update.
@@ -336,6 +309,13 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows) {
   return MakeRows(windows, sizeof(T), [] { return CombineRow<T, V, Op>{}; });
 }
 
+// An element type whose sums and products have the same bits.
+template <typename T>
+struct RingOf : std::type_identity<T> {};
+template <typename T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+struct RingOf<T> : std::make_unsigned<T> {};
+
 // Null if the kind does not combine two elements of the type. For booleans the
 // sum is `or` and the product `and`. Integers wrap around.
 template <typename T>
@@ -343,13 +323,14 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
                                           ReduceKind kind) {
   constexpr bool kBool = std::is_same_v<T, bool>;
   using V = ValueOf<T>;
-  using Ring = std::conditional_t<sizeof(T) <= 4, uint32_t, uint64_t>;
-  using U = std::conditional_t<std::is_integral_v<T>, Ring, V>;
+  using R = typename RingOf<T>::type;
+  using Wide = std::conditional_t<sizeof(T) <= 4, uint32_t, uint64_t>;
+  using U = std::conditional_t<std::is_integral_v<T>, Wide, V>;
   switch (kind) {
     case ReduceKind::kSum:
-      return MakeCombine<T, U, std::conditional_t<kBool, BitOr, Sum>>(windows);
+      return MakeCombine<R, U, std::conditional_t<kBool, BitOr, Sum>>(windows);
     case ReduceKind::kProduct:
-      return MakeCombine<T, U, std::conditional_t<kBool, BitAnd, Multiplied>>(
+      return MakeCombine<R, U, std::conditional_t<kBool, BitAnd, Multiplied>>(
           windows);
     case ReduceKind::kMax:
       return MakeCombine<T, V, Largest>(windows);
@@ -361,11 +342,11 @@ std::unique_ptr<WindowUpdate> MakeCombine(const Windows& windows,
   if constexpr (std::is_integral_v<T>) {
     switch (kind) {
       case ReduceKind::kAnd:
-        return MakeCombine<T, U, BitAnd>(windows);
+        return MakeCombine<R, U, BitAnd>(windows);
       case ReduceKind::kOr:
-        return MakeCombine<T, U, BitOr>(windows);
+        return MakeCombine<R, U, BitOr>(windows);
       case ReduceKind::kXor:
-        return MakeCombine<T, U, BitXor>(windows);
+        return MakeCombine<R, U, BitXor>(windows);
       default:
         break;
     }
@@ -436,6 +417,31 @@ WindowUpdate::WindowUpdate(const Windows& windows, int64_t item_size)
       column_ = d;
       columns_apart_ = is_apart;
     }
+  }
+}
+
+void WindowUpdate::ApplyEven(const Windows& windows, const Memory& memory,
+                             int64_t first, int64_t last, const char* updates,
+                             char* result, int64_t begin, int64_t end) const {
+  const int64_t step = windows.batch[0].other;
+  int32_t offsets[Windows::kBlock];
+  Windows::Place places[Windows::kBlock];
+  for (; first < last; first += Windows::kBlock) {
+    const int64_t n = std::min(Windows::kBlock, last - first);
+    windows.LocateEven(memory, first, first + n, /*clamp=*/false, offsets);
+    int32_t signs = 0;
+    int64_t other = first * step;
+    for (int64_t i = 0; i < n; ++i) {
+      places[i] = {offsets[i], other};
+      signs |= offsets[i];
+      other += step;
+    }
+    const Windows::Place* const kept =
+        signs >= 0 ? places + n
+                   : std::remove_if(places, places + n, [](const auto& place) {
+                       return place.tensor < 0;
+                     });
+    Apply(places, kept - places, updates, result, begin, end);
   }
 }
 

@@ -25,9 +25,9 @@ class WindowUpdate {
 
   // The same of even windows [first, last) (see Windows::AreEven), which it
   // locates itself.
-  virtual void ApplyEven(const Windows& windows, const Memory& memory,
-                         int64_t first, int64_t last, const char* updates,
-                         char* result, int64_t begin, int64_t end) const = 0;
+  void ApplyEven(const Windows& windows, const Memory& memory, int64_t first,
+                 int64_t last, const char* updates, char* result, int64_t begin,
+                 int64_t end) const;
 
   // Updates singles [begin, end) (see Windows::AreSingles), one after another.
   virtual void ApplySingles(const Windows& windows, const Memory& memory,
