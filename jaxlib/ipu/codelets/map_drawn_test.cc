@@ -54,10 +54,12 @@ class Drawn {
     if (Below(2) == 0) Add(Opcode::kIota, Below(shape_.size()));
     constexpr Opcode kOps[] = {Opcode::kAdd, Opcode::kSub, Opcode::kMul,
                                Opcode::kMin, Opcode::kMax};
-    // Machine code interleaves the vectors of long programs.
-    const uint32_t most = Below(3) == 0 ? 80 : 20;
-    for (uint32_t k = 0, count = 1 + Below(most); k < count; ++k) {
-      const uint16_t a = Below(code_.size()), b = Below(code_.size());
+    // Machine code interleaves the vectors of long programs. These are chains:
+    // of other programs, not much is left without dead code.
+    const bool is_long = Below(3) == 0;
+    for (uint32_t k = 0, count = 1 + Below(is_long ? 60 : 20); k < count; ++k) {
+      const uint16_t a = is_long ? code_.size() - 1 : Below(code_.size());
+      const uint16_t b = Below(code_.size());
       Add(kOps[Below(5)], 0, {a, b});
     }
     for (uint32_t j = 0, count = 1 + Below(4); j < count; ++j) {
