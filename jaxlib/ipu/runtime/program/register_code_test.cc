@@ -253,7 +253,6 @@ std::vector<Instruction> Narrowed(std::initializer_list<Instruction> code,
   auto decoded = Decode(code, {output});
   EXPECT_TRUE(decoded.ok()) << decoded.status().message();
   NarrowIntegers(*decoded, {extent});
-  Simplify(*decoded, {false, false});
   return decoded->code;
 }
 
