@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <numeric>
 #include <utility>
 #include <vector>
+
+#include "jaxlib/ipu/runtime/model/kernels/factories_internal.h"
 
 namespace ipu::model::IPU_SIMD_NS {
 
@@ -90,6 +93,37 @@ void PermuteIotas(program::RegisterCode& code,
   }
 }
 
+// Below so many bytes, maps that only move elements remain maps, which loops may
+// compile together with others. A guess.
+constexpr int64_t kWorthCopy = 4096;
+
+// The copy that a map is if it only moves elements, which has faster ways for
+// repeated rows.
+std::optional<CopyPlan> AsCopy(const Evaluation& evaluation) {
+  const auto& code = evaluation.code.code;
+  if (code.size() != 1 || code[0].op != program::Opcode::kLoad ||
+      evaluation.results.size() != 1) {
+    return std::nullopt;
+  }
+  const Operand& from = evaluation.operands[code[0].imm];
+  const Operand& to = evaluation.results[0];
+  int64_t bytes = to.view.item_size;
+  for (const int64_t extent : evaluation.shape) bytes *= extent;
+  if (from.view.dtype != to.view.dtype || to.streams || bytes < kWorthCopy) {
+    return std::nullopt;
+  }
+  const auto along = [&](const Operand& operand) {
+    View view = operand.view;
+    view.shape = evaluation.shape;
+    view.strides.resize(view.shape.size());
+    for (size_t d = 0; d < view.shape.size(); ++d) {
+      view.strides[d] = operand.Stride(d);
+    }
+    return view;
+  };
+  return CopyPlan{along(from), along(to)};
+}
+
 }  // namespace
 
 KernelOr MakeMapKernel(Evaluation evaluation) {
@@ -97,6 +131,7 @@ KernelOr MakeMapKernel(Evaluation evaluation) {
   if (std::count(shape.begin(), shape.end(), 0) > 0) {
     return {std::make_unique<EmptyKernel>()};
   }
+  if (auto copy = AsCopy(evaluation)) return MakeCopy({std::move(*copy)});
   const std::vector<size_t> order = MemoryOrder(evaluation);
   PermuteIotas(evaluation.code, order);
   auto evaluator = MakeEvaluator(
