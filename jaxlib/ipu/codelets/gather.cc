@@ -60,7 +60,6 @@ class GatherKernel : public Kernel {
       const char* const operand = operand_.Data(memory);
       char* const result = result_.Data(memory);
       return windows_.ForEach(memory, 0, windows_.count,
-                              /*clamp=*/true,
                               [&](const Windows::Place* places, int64_t n) {
                                 for (int64_t i = 0; i < n; ++i) {
                                   copy_.Run(operand + places[i].tensor,
@@ -136,7 +135,7 @@ class GatherKernel : public Kernel {
         for (int64_t i = 0; i < n; i += Windows::kBlock) {
           windows_.LocateEven(memory, first + i,
                               first + std::min(i + Windows::kBlock, n),
-                              /*clamp=*/true, offsets + i);
+                              offsets + i);
         }
         const auto [low, high] = std::minmax_element(offsets, offsets + n);
         const int64_t begin = *low, end = *high + int64_t{1};
@@ -191,16 +190,15 @@ class GatherKernel : public Kernel {
     char* const result = result_.Data(memory);
     if (singles_) return GatherSingles(memory, begin, end);
     const auto gather = [&](const auto& copy) {
-      windows_.ForEach(memory, begin, end, /*clamp=*/true,
-                       [&](const Windows::Place* places, int64_t n) {
-                         for (int64_t i = 0; i < n; ++i) {
-                           // Prefetch a later window.
-                           const int64_t soon = std::min(i + kAhead, n - 1);
-                           __builtin_prefetch(operand + places[soon].tensor);
-                           copy(operand + places[i].tensor,
-                                result + places[i].other);
-                         }
-                       });
+      windows_.ForEach(
+          memory, begin, end, [&](const Windows::Place* places, int64_t n) {
+            for (int64_t i = 0; i < n; ++i) {
+              // Prefetch a later window.
+              const int64_t soon = std::min(i + kAhead, n - 1);
+              __builtin_prefetch(operand + places[soon].tensor);
+              copy(operand + places[i].tensor, result + places[i].other);
+            }
+          });
     };
     if (copy_.dense()) {
       WithRowCopy(copy_.bytes(), gather);
@@ -216,7 +214,7 @@ class GatherKernel : public Kernel {
     WithItem(operand_.item_size, [&]<typename Item>(Item) {
       for (; begin < end; begin += Windows::kBlock) {
         const int64_t n = std::min(Windows::kBlock, end - begin);
-        windows_.LocateEven(memory, begin, begin + n, /*clamp=*/true, offsets);
+        windows_.LocateEven(memory, begin, begin + n, offsets);
         GatherItems<Item>(operand, offsets, n, result + begin * sizeof(Item));
       }
     });
@@ -248,7 +246,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Gather& fields) {
   StatusOr<Windows> windows = Windows::Make(
       "gather", set,
       {fields.num_batch_dims, fields.start_index_map, fields.slice_sizes,
-       fields.batch_dims, fields.window_dims},
+       fields.batch_dims, fields.window_dims, /*clamp=*/true},
       operand, std::span(set.operands).subspan(1), set.results[0]);
   if (!windows.ok()) return windows.status();
   if (windows->count == 0) return KernelOr(nullptr);

@@ -1,6 +1,7 @@
 // Compares Gather with its definition, element by element, for both instruction
 // sets.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -55,6 +56,12 @@ void CheckGather(Case c, DType dtype, std::mt19937& random,
       }
     }
   };
+  check(indices);
+  // Read backwards, as where the step that reverses it has been left out.
+  std::reverse(operand.begin(), operand.end());
+  View& view = set.operands[0].view;
+  view.offset = static_cast<int64_t>((operand.size() - 1) * sizeof(T));
+  for (int64_t& stride : view.strides) stride = -stride;
   check(indices);
   if (fields.start_index_map.size() < 2) return;
   std::vector<Index> planes;

@@ -134,12 +134,11 @@ class ScatterKernel : public Kernel {
                                 updates_.Data(memory), result_.Data(memory),
                                 first_column, last_column);
     }
-    windows_.ForEach(memory, begin, end, /*clamp=*/false,
-                     [&](const Windows::Place* places, int64_t n) {
-                       update_->Apply(places, n, updates_.Data(memory),
-                                      result_.Data(memory), first_column,
-                                      last_column);
-                     });
+    windows_.ForEach(
+        memory, begin, end, [&](const Windows::Place* places, int64_t n) {
+          update_->Apply(places, n, updates_.Data(memory), result_.Data(memory),
+                         first_column, last_column);
+        });
   }
 
   // Visits all windows and updates those in parts [begin, end) of `parts` of
@@ -150,7 +149,7 @@ class ScatterKernel : public Kernel {
     const int64_t part = result_bytes_ / parts + 1;
     const int64_t first = begin == 0 ? Limits::min() : begin * part;
     const int64_t last = end == parts ? Limits::max() : end * part;
-    windows_.ForEach(memory, 0, windows_.count, /*clamp=*/false,
+    windows_.ForEach(memory, 0, windows_.count,
                      [&](Windows::Place* places, int64_t n) {
                        // Branch-free, since the branch would be unpredictable.
                        int64_t own = 0;
@@ -190,7 +189,7 @@ KernelOr MakeKernel(const ComputeSet& set, const program::Scatter& fields) {
   StatusOr<Windows> windows = Windows::Make(
       "scatter", set,
       {fields.num_batch_dims, fields.start_index_map, fields.window_sizes,
-       fields.batch_dims, fields.window_dims},
+       fields.batch_dims, fields.window_dims, /*clamp=*/false},
       result, std::span(set.operands).first(set.operands.size() - 1),
       set.operands.back());
   if (!windows.ok()) return windows.status();

@@ -238,7 +238,7 @@ class RowsUpdate : public WindowUpdate {
     int32_t offsets[Windows::kBlock];
     for (; begin < end; begin += Windows::kBlock) {
       const int64_t n = std::min(Windows::kBlock, end - begin);
-      windows.LocateEven(memory, begin, begin + n, /*clamp=*/false, offsets);
+      windows.LocateEven(memory, begin, begin + n, offsets);
       const char* const from = updates + begin * step;
       for (int64_t at = 0; at < n * step; at += kLine) {
         __builtin_prefetch(from + at + kUpdatesAhead);
@@ -428,7 +428,7 @@ void WindowUpdate::ApplyEven(const Windows& windows, const Memory& memory,
   Windows::Place places[Windows::kBlock];
   for (; first < last; first += Windows::kBlock) {
     const int64_t n = std::min(Windows::kBlock, last - first);
-    windows.LocateEven(memory, first, first + n, /*clamp=*/false, offsets);
+    windows.LocateEven(memory, first, first + n, offsets);
     int32_t signs = 0;
     int64_t other = first * step;
     for (int64_t i = 0; i < n; ++i) {

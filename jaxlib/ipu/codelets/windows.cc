@@ -1,6 +1,7 @@
 #include "jaxlib/ipu/codelets/windows.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -178,7 +179,7 @@ int64_t LocateRun(const Windows& w, const Memory& memory, int64_t run,
 
 template <typename Index>
 int64_t LocateAs(const Windows& w, const Memory& memory, int64_t begin,
-                 int64_t end, bool clamp, Windows::Place* places) {
+                 int64_t end, Windows::Place* places) {
   const Windows::Batch& inner = w.batch.back();
   int64_t found = 0;
   while (begin < end) {
@@ -195,7 +196,7 @@ int64_t LocateAs(const Windows& w, const Memory& memory, int64_t begin,
     const int64_t run =
         std::min(end - begin, inner.extent - begin % inner.extent);
     const auto locate =
-        clamp ? LocateRun<Index, true> : LocateRun<Index, false>;
+        w.clamp ? LocateRun<Index, true> : LocateRun<Index, false>;
     found += locate(w, memory, run, index, place, places + found);
     begin += run;
   }
@@ -214,11 +215,11 @@ int64_t ClampedStart(DType dtype, const char* index, int64_t limit) {
 }
 
 int64_t Windows::Locate(const Memory& memory, int64_t begin, int64_t end,
-                        bool clamp, Place* places) const {
+                        Place* places) const {
   int64_t found = 0;
   if (even) {  // the offsets by vectors
     int32_t offsets[kBlock];
-    LocateEven(memory, begin, end, clamp, offsets);
+    LocateEven(memory, begin, end, offsets);
     const int64_t step = batch[0].other;
     const int64_t n = end - begin;
     if (clamp) {
@@ -234,7 +235,7 @@ int64_t Windows::Locate(const Memory& memory, int64_t begin, int64_t end,
     return found;
   }
   WithIndex(index_dtype, [&]<typename Index>(Index) {
-    found = LocateAs<Index>(*this, memory, begin, end, clamp, places);
+    found = LocateAs<Index>(*this, memory, begin, end, places);
   });
   return found;
 }
@@ -244,14 +245,14 @@ bool Windows::AreEven() const {
   if (components.empty() || batch.size() != 1 || batch[0].tensor != 0) {
     return false;
   }
-  int64_t highest = 0;
+  int64_t farthest = 0;
   for (const Component& c : components) {
-    if (c.tensor < 0 || c.tensor > kHighest || c.limit < 0 ||
-        c.limit > kHighest) {
+    const int64_t step = clamp ? std::abs(c.tensor) : c.tensor;
+    if (step < 0 || step > kHighest || c.limit < 0 || c.limit > kHighest) {
       return false;
     }
-    highest += c.tensor * c.limit;
-    if (highest > kHighest) return false;
+    farthest += step * c.limit;
+    if (farthest > kHighest) return false;
   }
   return true;
 }
@@ -262,7 +263,7 @@ bool Windows::AreSingles() const {
 }
 
 void Windows::LocateEven(const Memory& memory, int64_t begin, int64_t end,
-                         bool clamp, int32_t* offsets) const {
+                         int32_t* offsets) const {
   const int64_t step = batch[0].index, n = end - begin;
   WithIndex(index_dtype, [&]<typename Index>(Index) {
     alignas(64) char dense[kBlock * sizeof(Index)];
@@ -311,6 +312,7 @@ StatusOr<Windows> Windows::Make(const std::string& codelet,
 
   Windows w;
   w.index_dtype = first.dtype;
+  w.clamp = fields.clamp;
   for (const Operand& array : indices) {
     if (!IsInteger(array.view.dtype) || array.view.dtype != first.dtype) {
       return refuse("its indices have the element type " +

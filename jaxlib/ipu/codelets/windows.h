@@ -23,6 +23,7 @@ struct WindowFields {
   const std::vector<int64_t>& sizes;
   const std::vector<int32_t>& batch_dims;
   const std::vector<int32_t>& window_dims;
+  bool clamp;  // whether windows that do not fit are moved inside or dropped
 };
 
 // Reads a scalar start index and clamps it.
@@ -62,7 +63,8 @@ struct Windows {
   // An array of index vectors, or one of each component.
   std::vector<View> indices;
   DType index_dtype = DType::kNone;
-  bool even = false;  // see AreEven
+  bool clamp = false;  // windows that do not fit are moved inside, not dropped
+  bool even = false;   // see AreEven
 
   // The dimensions of one window; strides are in elements.
   std::vector<int64_t> extents;
@@ -79,32 +81,31 @@ struct Windows {
                                 const Operand& other);
 
   // Locates windows [begin, end), at most kBlock of them, in order, and returns
-  // the number found. A window that does not fit is moved inside if `clamp`,
-  // otherwise dropped.
-  int64_t Locate(const Memory& memory, int64_t begin, int64_t end, bool clamp,
+  // the number found.
+  int64_t Locate(const Memory& memory, int64_t begin, int64_t end,
                  Place* places) const;
 
   // Whether windows correspond to evenly spaced parts of the other (or all to
-  // the same one) and start at offsets of 32 bits.
+  // the same one) and start at offsets of 32 bits, which are not negative where
+  // that says that a window is dropped.
   bool AreEven() const;
   // The same of windows that are single elements.
   bool AreSingles() const;
 
   // offsets[i] = the byte offset of even window begin + i, for begin + i < end
-  // and at most kBlock of them. A window that does not fit is moved inside if
-  // `clamp`, otherwise its offset is negative.
-  void LocateEven(const Memory& memory, int64_t begin, int64_t end, bool clamp,
+  // and at most kBlock of them. That of a dropped window is negative.
+  void LocateEven(const Memory& memory, int64_t begin, int64_t end,
                   int32_t* offsets) const;
 
   // Calls visit(places, count) for windows [begin, end), in order, one block at
   // a time.
   template <typename Visit>
-  void ForEach(const Memory& memory, int64_t begin, int64_t end, bool clamp,
+  void ForEach(const Memory& memory, int64_t begin, int64_t end,
                const Visit& visit) const {
     Place places[kBlock];
     for (; begin < end; begin += kBlock) {
       const int64_t n =
-          Locate(memory, begin, std::min(begin + kBlock, end), clamp, places);
+          Locate(memory, begin, std::min(begin + kBlock, end), places);
       visit(places, n);
     }
   }
