@@ -1,5 +1,6 @@
 // Compares reductions with loops over all elements, for both instruction sets.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -175,6 +176,54 @@ TEST(ReduceTest, FewRows) {
   CheckFewRows<float>(DType::kF32, RegisterType::kF32);
   CheckFewRows<double>(DType::kF64, RegisterType::kF64);
   CheckFewRows<int32_t>(DType::kI32, RegisterType::kI32);
+}
+
+// Windows along rows of memory, which overlap if they are longer than a step.
+template <typename T>
+void CheckSlidingWindows(DType dtype, RegisterType type, ReduceKind kind) {
+  std::mt19937 random(18);
+  ThreadPool threads(2);
+  constexpr int64_t kRows = 5;
+  for (const int64_t step : {1, 2, 3}) {
+    for (const int64_t window : {2, 3, 5, 12, 13, 17, 64, 65}) {
+      for (const int64_t count : {1, 7, 8, 33, 100, 530}) {
+        SCOPED_TRACE(testing::Message() << count << " windows of " << window
+                                        << ", " << step << " apart");
+        TestArray operand(dtype, {kRows, count, std::max(window, step)},
+                          {0, 1, 2}, 3, random, false);
+        View& view = operand.operand().view;
+        view.shape[2] = window;
+        view.strides = {(count - 1) * step + window, step, 1};
+        ForEachIndex({kRows, count, window}, [&](const auto& i) {
+          operand.At<T>(i) = static_cast<T>(random() % 1000) - 500;
+        });
+        for (const Factories* table : SupportedFactories()) {
+          TestArray result(dtype, {kRows, count}, {0, 1}, 3, random, false);
+          RunKernel(*table, Fields(kind, type, 1), {kRows, count, window},
+                    {&operand}, {&result}, threads);
+          ForEachIndex({kRows, count}, [&](const auto& i) {
+            T sum = 0, most = operand.At<T>({i[0], i[1], 0});
+            for (int64_t k = 0; k < window; ++k) {
+              const T element = operand.At<T>({i[0], i[1], k});
+              sum += element;  // exact, because elements are small integers
+              most = std::max(most, element);
+            }
+            ASSERT_EQ(result.At<T>({i[0], i[1], 0}),
+                      kind == ReduceKind::kSum ? sum : most);
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, SlidingWindows) {
+  CheckSlidingWindows<float>(DType::kF32, RegisterType::kF32, ReduceKind::kSum);
+  CheckSlidingWindows<float>(DType::kF32, RegisterType::kF32, ReduceKind::kMax);
+  CheckSlidingWindows<double>(DType::kF64, RegisterType::kF64,
+                              ReduceKind::kSum);
+  CheckSlidingWindows<int32_t>(DType::kI32, RegisterType::kI32,
+                               ReduceKind::kMax);
 }
 
 TEST(ReduceTest, ElementsPassThroughTheProgram) {

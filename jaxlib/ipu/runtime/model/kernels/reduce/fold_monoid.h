@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <type_traits>
 #include <utility>
 
@@ -135,11 +136,17 @@ class MonoidFold {
   }
 
  private:
-  static V Fetch(const Item* p) {
-    // No processor recognises the order in which windows read memory. Measured,
-    // of distances from 1 to 4 KiB: twice as fast for operands of 13 MB.
+  // No processor recognises the order in which windows read memory. Measured,
+  // of distances from 1 to 4 KiB: twice as fast for operands of 13 MB.
+  static void FetchAhead(const Item* p) {
     __builtin_prefetch(reinterpret_cast<const char*>(p) + 4096);
-    return Source::Whole(p);
+  }
+
+  // Whether the elements of place k begin other cache lines than those of the
+  // place before.
+  static bool BeginsLine(const FoldWindows& in, int64_t k) {
+    constexpr int64_t kLine = 64 / sizeof(Item);
+    return k == 0 || std::abs(in.places[k] - in.places[k - 1]) >= kLine;
   }
 
   // n elements that are kStep apart, or `step` if that is 0. At least one more
@@ -148,7 +155,7 @@ class MonoidFold {
   static V LoadApart(const Item* p, int64_t step, int64_t n,
                      const Mask<T>& mask) {
     if constexpr (kStep == 1) {
-      if (n == kN) return Fetch(p);
+      if (n == kN) return Source::Whole(p);
       return Source::Some(p, mask, n, V{});
     }
     alignas(64) Item lanes[kN] = {};
@@ -190,12 +197,14 @@ class MonoidFold {
     const Item* p = reinterpret_cast<const Item*>(in.values) + i;
     Item* to = reinterpret_cast<Item*>(in.to) + i;
     V folded[kVectors];
-    for (int c = 0; c < kVectors; ++c) {
-      folded[c] = Fetch(p + in.places[0] + c * kN);
-    }
-    for (int64_t k = 1; k < in.num_places; ++k) {
+    for (int64_t k = 0; k < in.num_places; ++k) {
+      const Item* const from = p + in.places[k];
+      if (BeginsLine(in, k)) {
+        for (int c = 0; c < kVectors; ++c) FetchAhead(from + c * kN);
+      }
       for (int c = 0; c < kVectors; ++c) {
-        folded[c] = Apply(folded[c], Fetch(p + in.places[k] + c * kN));
+        const V next = Source::Whole(from + c * kN);
+        folded[c] = k == 0 ? next : Apply(folded[c], next);
       }
     }
     for (int c = 0; c < kVectors; ++c) Source::Put(to + c * kN, folded[c]);

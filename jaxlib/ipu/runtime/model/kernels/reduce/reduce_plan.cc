@@ -104,14 +104,17 @@ void JoinKept(std::vector<ReduceAxis>& kept, ReduceAxis& x) {
 }
 
 // Whether a reduction of operand `primary` is a pooling that FoldWindows does:
-// few elements, adjacent results, and rows too short for the other folds.
+// few elements, adjacent results, and rows too short for the other folds. A
+// window that is a row is one for those, unless the next one begins at its
+// second element.
 bool FoldsWindows(const ReducePlan& plan, const ReduceAxis& x,
                   const ReduceSpace& space) {
+  const bool overlap = x.operands[plan.direct] == 1;
   return plan.fold->windows != nullptr && plan.reduced > 1 &&
          plan.reduced <= kFewReduced && x.extent >= kFewColumns &&
          (x.extent <= kLongWindows || plan.reduced <= kFewPlaces) &&
          x.results[0] == 1 && plan.results[0].dtype == plan.source.dtype &&
-         (!plan.by_rows || !space.reduced.empty());
+         (!plan.by_rows || !space.reduced.empty() || overlap);
 }
 
 void MakeWindows(size_t primary, const ReduceAxis& y, ReducePlan& plan,
