@@ -114,39 +114,43 @@ def divide(e: Emitter, a: Pair, b: Pair) -> Pair:
 
 
 def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
-  """Zero and infinite operands, where Smith's method gives NaN (C, Annex G)."""
-  (x, y), (u, v) = a, b
-  nan = [e.compare(part, part, "NE") for part in result]
-  both_nan = e.and_(*nan)
-  infinite = [_equal(e, e.abs(p), math.inf) for p in (x, y, u, v)]
-  finite = [e.is_finite(p) for p in (x, y, u, v)]
-  # Division by 0 is infinite unless both parts of a are NaN.
-  zero = e.and_(_equal(e, u, 0), _equal(e, v, 0))
-  something = e.or_(e.compare(x, x, "EQ"), e.compare(y, y, "EQ"))
-  huge = _copysign(e, e.constant(math.inf, u.dtype, u.shape), u)
-  over_zero = e.multiply(huge, x), e.multiply(huge, y)
-  # Infinity over a finite number is infinite; its parts count as +-1 or 0.
-  top = e.and_(e.or_(infinite[0], infinite[1]), e.and_(finite[2], finite[3]))
-  unit = tuple(_box(e, p, i) for p, i in zip((x, y), infinite))
-  product = multiply(e, (unit[0], unit[1]), (u, e.negate(v)))
-  over_finite = (
-    e.multiply(product[0], math.inf),
-    e.multiply(product[1], math.inf),
+  """Zero and infinite operands, where Smith's method gives NaN (C, Annex G).
+
+  Infinity over a finite number is infinite, a finite number over infinity zero:
+  both the product of a and the conjugate of b, of which infinite ones count as
+  their directions, times what the quotient's magnitude is.
+  """
+  both_nan = e.and_(*[e.compare(part, part, "NE") for part in result])
+  a_infinite, top = _direction(e, a)
+  b_infinite, bottom = _direction(e, b)
+  nan = e.constant(math.nan, a[0].dtype, a[0].shape)
+  size = e.select(
+    a_infinite,
+    e.select(b_infinite, nan, math.inf),
+    e.select(b_infinite, 0, nan),
   )
-  # A finite number over infinity is zero.
-  bottom = e.and_(e.or_(infinite[2], infinite[3]), e.and_(finite[0], finite[1]))
-  unit = tuple(_box(e, p, i) for p, i in zip((u, v), infinite[2:]))
-  product = multiply(e, a, (unit[0], e.negate(unit[1])))
-  vanishing = e.multiply(product[0], 0.0), e.multiply(product[1], 0.0)
-  result = _select(e, e.and_(both_nan, bottom), vanishing, result)
-  result = _select(e, e.and_(both_nan, top), over_finite, result)
-  condition = e.and_(both_nan, e.and_(zero, something))
-  return _select(e, condition, over_zero, result)
+  product = multiply(e, top, (bottom[0], e.negate(bottom[1])))
+  recovered = e.multiply(product[0], size), e.multiply(product[1], size)
+  result = _select(e, both_nan, recovered, result)
+  # Division by 0 is infinite.
+  zero = e.and_(_equal(e, b[0], 0), _equal(e, b[1], 0))
+  huge = _copysign(e, e.constant(math.inf, b[0].dtype, b[0].shape), b[0])
+  over_zero = e.multiply(huge, a[0]), e.multiply(huge, a[1])
+  return _select(e, zero, over_zero, result)
 
 
-def _box(e: Emitter, part: Value, infinite: Value) -> Value:
-  """1 for infinity, 0 for finite numbers, with the sign of `part`."""
-  return _copysign(e, e.convert(infinite, part.dtype), part)
+def _direction(e: Emitter, z: Pair) -> tuple[Value, Pair]:
+  """Whether a part is infinite; z, or then its direction.
+
+  Of that, infinite parts are +-1 and others, NaN as well, +-0.
+  """
+  infinite = [_equal(e, e.abs(part), math.inf) for part in z]
+  either = e.or_(*infinite)
+  x, y = (
+    e.select(either, _copysign(e, e.convert(i, part.dtype), part), part)
+    for part, i in zip(z, infinite)
+  )
+  return either, (x, y)
 
 
 def sign(e: Emitter, z: Pair) -> Pair:
