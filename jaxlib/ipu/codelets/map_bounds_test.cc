@@ -2,6 +2,7 @@
 // made; comparisons by constants, and what combines comparisons.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -98,6 +99,58 @@ void CheckAllBounds(const Factories& table) {
 TEST_P(MapTest, BoundsThatAreConstants) {
   CheckAllBounds<float>(table());
   CheckAllBounds<double>(table());
+}
+
+// Whether maxima and minima of x, or its magnitude, and the magnitude of y have
+// the bits of the same of magnitudes that are operands.
+template <typename T>
+void CheckMagnitudes(const Factories& table, Opcode op, bool both) {
+  const RegisterType type = TypeOf<T>::kRegister;
+  std::vector<T> x, y, size_of_x, size_of_y;
+  for (T a : Special<T>()) {
+    for (T b : Special<T>()) {
+      x.push_back(a);
+      y.push_back(b);
+      size_of_x.push_back(std::abs(a));
+      size_of_y.push_back(std::abs(b));
+    }
+  }
+  const auto n = static_cast<int64_t>(x.size());
+  const auto run = [&](bool known) {
+    std::vector<T> result(x.size());
+    const bool loads_x = known || !both;
+    const std::vector<void*> bases = {(loads_x ? x : size_of_x).data(),
+                                      (known ? y : size_of_y).data(),
+                                      result.data()};
+    Builder code;
+    Setting setting;
+    setting.shape = {n};
+    for (uint32_t k : {0, 1}) {
+      setting.operands.push_back(Strided(k, TypeOf<T>::kDtype, {n}, {1}));
+    }
+    setting.results = {Strided(2, TypeOf<T>::kDtype, {n}, {1})};
+    std::vector<uint16_t> values = {code.Load<T>(0), code.Load<T>(1)};
+    if (known && both) values[0] = code.Add(Opcode::kAbs, type, {values[0]});
+    if (known) values[1] = code.Add(Opcode::kAbs, type, {values[1]});
+    code.map.outputs = {code.Add(op, type, values)};
+    RunMap(table, setting, code.map, bases);
+    return result;
+  };
+  const std::vector<T> result = run(true), expected = run(false);
+  for (size_t k = 0; k < x.size(); ++k) {
+    ASSERT_EQ(std::memcmp(&result[k], &expected[k], sizeof(T)), 0)
+        << "opcode " << static_cast<int>(op) << " of " << x[k] << " and "
+        << y[k] << ": " << result[k] << ", not " << expected[k];
+  }
+}
+
+TEST_P(MapTest, BoundsThatAreMagnitudes) {
+  for (Opcode op : {Opcode::kMax, Opcode::kMin}) {
+    for (bool both : {false, true}) {
+      CheckMagnitudes<float>(table(), op, both);
+      CheckMagnitudes<double>(table(), op, both);
+    }
+  }
 }
 
 bool Holds(Opcode op, int64_t a, int64_t b) {

@@ -54,6 +54,11 @@ std::optional<uint64_t> KnownBits(const NativeValue& value) {
   return bits;
 }
 
+bool IsMagnitude(const NativeValue& value) {
+  return value.kind == NativeValue::kComputed &&
+         value.instruction.op == program::Opcode::kAbs;
+}
+
 std::vector<uint8_t> InAllLanes(const NativeValue& known) {
   std::vector<uint8_t> bytes(kVectorBytes);
   for (size_t at = 0; at < bytes.size(); at += known.width) {

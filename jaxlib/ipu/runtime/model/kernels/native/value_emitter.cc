@@ -256,11 +256,13 @@ void ValueEmitter::Compute(int value) {
   const int d = emit_.NewRegister();
   StateOf(value).reg = d;
   if (words_) return words_->Compute(v, d, r[0], r[1], r[2]);
-  VectorEmitter::KnownBits bits;
+  VectorEmitter::KnownOperands known{};
   for (int k = 0; k < 3; ++k) {
-    if (v.operands[k] >= 0) bits[k] = KnownBits(values_[v.operands[k]]);
+    if (v.operands[k] < 0) continue;
+    const NativeValue& operand = values_[v.operands[k]];
+    known[k] = {KnownBits(operand), IsMagnitude(operand)};
   }
-  emit_.Compute(i, d, r[0], r[1], r[2], bits);
+  emit_.Compute(i, d, r[0], r[1], r[2], known);
 }
 
 // Keeps the lanes until the value is needed in a vector register.

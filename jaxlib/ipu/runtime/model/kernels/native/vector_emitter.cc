@@ -314,7 +314,7 @@ bool VectorEmitter::ComputeFused(const Instruction& i, int d, int a, int b,
 }
 
 void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c,
-                            const KnownBits& bits) {
+                            const KnownOperands& known) {
   if (ComputeFused(i, d, a, b, c)) return;
   const uint32_t w = program::RegisterBytes(i.type);
   const bool is_float = program::IsFloat(i.type);
@@ -388,13 +388,13 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c,
     case Opcode::kDiv:
       return OpF(x86::kDivF, w, d, a, b);
     case Opcode::kMax:
-      return Extreme(true, i.type, d, a, b, bits[0], bits[1]);
+      return Extreme(true, i.type, d, a, b, known[0], known[1]);
     case Opcode::kMin:
-      return Extreme(false, i.type, d, a, b, bits[0], bits[1]);
+      return Extreme(false, i.type, d, a, b, known[0], known[1]);
     case Opcode::kClamp: {
       const int at_least = NewRegister();
-      Extreme(true, i.type, at_least, b, a, bits[1], bits[0]);
-      Extreme(false, i.type, d, at_least, c, {}, bits[2]);
+      Extreme(true, i.type, at_least, b, a, known[1], known[0]);
+      Extreme(false, i.type, d, at_least, c, {}, known[2]);
       return Free(at_least);
     }
     case Opcode::kAnd:

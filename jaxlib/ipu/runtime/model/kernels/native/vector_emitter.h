@@ -113,10 +113,13 @@ class VectorEmitter {
 
   // d <- the instruction applied to registers a, b and c, none of which may be
   // d. Supports everything that IsNative does except what GivesMask and SELECT.
-  // `bits` has those of operands that are known constants.
-  using KnownBits = std::array<std::optional<uint64_t>, 3>;
+  struct Known {
+    std::optional<uint64_t> bits;  // of a constant
+    bool is_magnitude;             // without a sign, such as |x|
+  };
+  using KnownOperands = std::array<Known, 3>;
   void Compute(const program::Instruction& i, int d, int a, int b, int c,
-               const KnownBits& bits = {});
+               const KnownOperands& known = {});
   void Compare(const program::Instruction& i, Mask mask, int a, int b);
   // mask <- the comparison of integers in lanes of 1 or 2 bytes
   void CompareNarrow(program::Opcode op, bool is_signed, Mask mask, int a,
@@ -218,7 +221,7 @@ class VectorEmitter {
   void ExtremeOfBound(bool max, uint32_t w, int d, int a, int bound,
                       Bound known);
   void Extreme(bool max, RegisterType type, int d, int a, int b,
-               std::optional<uint64_t> a_bits, std::optional<uint64_t> b_bits);
+               const Known& known_a, const Known& known_b);
   void ExtremeI(bool max, RegisterType type, int d, int a, int b);
   void AbsI(uint32_t w, int d, int a);
   void Not(uint32_t w, int d, int a);

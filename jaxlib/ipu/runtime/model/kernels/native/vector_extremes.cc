@@ -37,7 +37,7 @@ VectorEmitter::Bound VectorEmitter::BoundOf(bool max, RegisterType type,
 
 // The instruction gives its second operand if the two are equal or unordered,
 // which is right if that is `a`, but for zeros of which the bound is the
-// result.
+// result, or which are equal.
 void VectorEmitter::ExtremeOfBound(bool max, uint32_t w, int d, int a,
                                    int bound, Bound known) {
   const uint8_t code = max ? x86::kMaxF : x86::kMinF;
@@ -50,14 +50,16 @@ void VectorEmitter::ExtremeOfBound(bool max, uint32_t w, int d, int a,
 }
 
 void VectorEmitter::Extreme(bool max, RegisterType type, int d, int a, int b,
-                            std::optional<uint64_t> a_bits,
-                            std::optional<uint64_t> b_bits) {
+                            const Known& known_a, const Known& known_b) {
   if (!program::IsFloat(type)) return ExtremeI(max, type, d, a, b);
   const uint32_t w = program::RegisterBytes(type);
-  const Bound of_a = BoundOf(max, type, a_bits);
-  const Bound of_b = BoundOf(max, type, b_bits);
+  const Bound of_a = BoundOf(max, type, known_a.bits);
+  const Bound of_b = BoundOf(max, type, known_b.bits);
   if (of_b != Bound::kAny) return ExtremeOfBound(max, w, d, a, b, of_b);
   if (of_a != Bound::kAny) return ExtremeOfBound(max, w, d, b, a, of_a);
+  if (known_b.is_magnitude && (max || known_a.is_magnitude)) {
+    return ExtremeOfBound(max, w, d, a, b, Bound::kZero);
+  }
   ExtremeF(max, w, d, a, b);
 }
 
