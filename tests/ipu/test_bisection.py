@@ -86,6 +86,24 @@ def test_bisection_of_batches_on_tiles():
     np.testing.assert_array_equal(bisected(d, e, 130, parts), whole[:, 130:])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "first"), [(1, 0), (3, 0), (4, 1), (31, 6)])
+def test_bisection_of_many_small_matrices(n, first, dtype):
+  """Several share a vector; none of them sees the others."""
+  rng = np.random.default_rng(n)
+  d, e = (rng.normal(size=(45, k)).astype(dtype) for k in (n, n - 1))
+  d[7, n // 2] = np.nan
+  found = bisected(d, e, first)
+  for matrix in range(45):
+    alone = bisected(d[matrix : matrix + 1], e[matrix : matrix + 1], first)
+    np.testing.assert_array_equal(found[matrix], alone[0])
+    if matrix != 7:
+      expected = exact(d[matrix], e[matrix])
+      atol = 16 * np.finfo(dtype).eps * np.abs(expected).max()
+      np.testing.assert_allclose(alone[0], expected[first:], rtol=0, atol=atol)
+  assert np.isnan(found[7]).all()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_bisection_of_nan_and_infinity(bad):
   d, e = np.ones((3, 4), np.float32), np.ones((3, 3), np.float32)

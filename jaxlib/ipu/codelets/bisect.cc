@@ -3,8 +3,9 @@
 //
 // Floats are bisected as integers of the same order: after as many steps as
 // they have bits the two bounds are adjacent, whatever the magnitude of the
-// eigenvalue. Each lane of a vector holds one eigenvalue; several vectors are
-// in flight at once, because every quotient depends on the previous one.
+// eigenvalue. Each lane of a vector holds one eigenvalue, of several matrices
+// where each has few; several vectors are in flight at once, because every
+// quotient depends on the previous one.
 
 #include <algorithm>
 #include <bit>
@@ -45,8 +46,18 @@ class BisectKernel final : public Kernel {
         to_(std::move(to)) {}
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
-    const int64_t groups = (values_ + kGroup - 1) / kGroup;
     const double each = 4.0 * n_ * kBits;  // nanoseconds
+    if (values_ < kGroup) {
+      const int64_t all = count_ * values_;
+      const int64_t groups = (all + kGroup - 1) / kGroup;
+      threads.ForItems(groups, each, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          FindOfSeveral(memory, i * kGroup, std::min(all, (i + 1) * kGroup));
+        }
+      });
+      return;
+    }
+    const int64_t groups = (values_ + kGroup - 1) / kGroup;
     threads.ForItems(count_ * groups, each, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         Find(memory, i / groups, i % groups * kGroup);
@@ -60,23 +71,73 @@ class BisectKernel final : public Kernel {
   static constexpr int kVectors = 4, kGroup = kVectors * kLanes<T>;
   static constexpr int kBits = 8 * sizeof(T);
 
-  // Finds the requested eigenvalues [begin, begin + kGroup) of a matrix.
+  // Eigenvalues in flight: the number of each in its matrix, and the float.
+  struct Group {
+    Keys wanted[kVectors];
+    Vector<T> found[kVectors];
+  };
+
+  // Finds eigenvalues [begin, begin + kGroup) of a matrix.
   void Find(const Memory& memory, int64_t matrix, int64_t begin) const {
     static thread_local Scratch scratch;
     T* const d = scratch.Get<T>(2 * n_);
-    T* const squares = d + n_;  // squares[i]: of the off-diagonal element i - 1
-    const bool finite = Read(memory, matrix, d, squares);
-    Keys low[kVectors], high[kVectors], wanted[kVectors];
+    const bool finite = Read(memory, matrix, d, d + n_);
+    Group group;
+    for (int lane = 0; lane < kGroup; ++lane) {
+      group.wanted[lane / kLanes<T>][lane % kLanes<T>] = first_ + begin + lane;
+    }
+    if (finite) Bisect</*kEach=*/false>(d, d + n_, group);
+    const int64_t end = std::min<int64_t>(values_, begin + kGroup);
+    for (int64_t i = begin; i < end; ++i) {
+      Put(memory, matrix, i, finite, group, static_cast<int>(i - begin));
+    }
+  }
+
+  // Finds eigenvalues [begin, end) of all those of all matrices, where each has
+  // few.
+  void FindOfSeveral(const Memory& memory, int64_t begin, int64_t end) const {
+    static thread_local Scratch scratch;
+    T* const d = scratch.Get<T>(2 * n_ * kGroup + 2 * n_);
+    T* const squares = d + n_ * kGroup;
+    T* const one = squares + n_ * kGroup;
+    const int64_t first = begin / values_, last = (end - 1) / values_;
+    Group group;
+    bool finite[kGroup];
+    for (int lane = 0; lane < kGroup; ++lane) {  // others: as the last one
+      const int64_t i = std::min(begin + lane, end - 1);
+      const int64_t matrix = i / values_;
+      if (lane == 0 || i % values_ == 0) {
+        finite[matrix - first] = Read(memory, matrix, one, one + n_);
+      }
+      for (int64_t row = 0; row < n_; ++row) {
+        d[row * kGroup + lane] = one[row];
+        squares[row * kGroup + lane] = one[n_ + row];
+      }
+      group.wanted[lane / kLanes<T>][lane % kLanes<T>] = first_ + i % values_;
+    }
+    Bisect</*kEach=*/true>(d, squares, group);
+    for (int64_t matrix = first; matrix <= last; ++matrix) {
+      const int64_t from = std::max(begin, matrix * values_);
+      const int64_t to = std::min(end, (matrix + 1) * values_);
+      for (int64_t i = from; i < to; ++i) {
+        Put(memory, matrix, i % values_, finite[matrix - first], group,
+            static_cast<int>(i - begin));
+      }
+    }
+  }
+
+  // Bisects with the elements of one matrix or, if kEach, those of each lane's
+  // matrix, kGroup of them in a row.
+  template <bool kEach>
+  void Bisect(const T* d, const T* squares, Group& group) const {
+    Keys low[kVectors], high[kVectors];
     constexpr Key kLargest =
         std::bit_cast<Key>(std::numeric_limits<T>::infinity());
     for (int k = 0; k < kVectors; ++k) {
       low[k] = Splat<Keys>(~kLargest);
       high[k] = Splat<Keys>(kLargest);
-      for (int lane = 0; lane < kLanes<T>; ++lane) {
-        wanted[k][lane] = first_ + begin + k * kLanes<T> + lane;
-      }
     }
-    for (int step = 0; finite && step < kBits; ++step) {
+    for (int step = 0; step < kBits; ++step) {
       Keys middle[kVectors], found[kVectors];
       Vector<T> x[kVectors];
       for (int k = 0; k < kVectors; ++k) {
@@ -84,20 +145,24 @@ class BisectKernel final : public Kernel {
         middle[k] = (low[k] & high[k]) + ((low[k] ^ high[k]) >> 1);
         x[k] = BitCast<Vector<T>>(Flip<T>(middle[k]));
       }
-      Count(d, squares, x, found);
+      Count<kEach>(d, squares, x, found);
       for (int k = 0; k < kVectors; ++k) {
-        const Keys enough = found[k] > wanted[k];
+        const Keys enough = found[k] > group.wanted[k];
         high[k] = enough ? middle[k] : high[k];
         low[k] = enough ? low[k] : middle[k];
       }
     }
-    T* const to = to_.At<T>(memory, matrix);
-    for (int64_t i = 0; i < std::min<int64_t>(kGroup, values_ - begin); ++i) {
-      const Vector<T> found =
-          BitCast<Vector<T>>(Flip<T>(high[i / kLanes<T>])) + T{0};
-      to[(begin + i) * to_.view.strides[1]] =
-          finite ? found[i % kLanes<T>] : std::numeric_limits<T>::quiet_NaN();
+    for (int k = 0; k < kVectors; ++k) {
+      group.found[k] = BitCast<Vector<T>>(Flip<T>(high[k])) + T{0};
     }
+  }
+
+  // Stores eigenvalue `i` of a matrix.
+  void Put(const Memory& memory, int64_t matrix, int64_t i, bool finite,
+           const Group& group, int lane) const {
+    to_.At<T>(memory, matrix)[i * to_.view.strides[1]] =
+        finite ? group.found[lane / kLanes<T>][lane % kLanes<T>]
+               : std::numeric_limits<T>::quiet_NaN();
   }
 
   // Reads a matrix. Returns whether all elements are finite.
@@ -119,6 +184,7 @@ class BisectKernel final : public Kernel {
 
   // Counts the pivots in the elimination of T - x that are not positive, which
   // is the number of eigenvalues up to x.
+  template <bool kEach>
   void Count(const T* d, const T* squares, const Vector<T>* x,
              Keys* found) const {
     const Vector<T> tiny = Broadcast(-std::numeric_limits<T>::min());
@@ -129,8 +195,12 @@ class BisectKernel final : public Kernel {
       count[k] = Keys{};
     }
     for (int64_t i = 0; i < n_; ++i) {
-      const Vector<T> at = Broadcast(d[i]), square = Broadcast(squares[i]);
       for (int k = 0; k < kVectors; ++k) {
+        const auto load = [&](const T* from) {
+          return kEach ? Load<Vector<T>>(from + i * kGroup + k * kLanes<T>)
+                       : Broadcast(from[i]);
+        };
+        const Vector<T> at = load(d), square = load(squares);
         q[k] = (at - x[k]) - square / q[k];
         count[k] -= q[k] <= 0;
         q[k] = q[k] == 0 ? tiny : q[k];
