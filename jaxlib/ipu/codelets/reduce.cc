@@ -82,8 +82,9 @@ class ReduceKernel final : public Kernel {
     Finish(totals, part, memory);
   }
   void Start(int64_t n, char* totals) const;
-  void Finish(const char* totals, const ReducePart& part,
-              const Memory& memory) const;
+  // Writes the results of a part, whose totals it changes.
+  void Finish(char* totals, const ReducePart& part, const Memory& memory) const;
+  void MergeColumns(char* totals, int64_t results) const;
   void RunWindows(const Memory& memory, ThreadPool& threads) const;
 
   const ReducePlan plan_;
@@ -99,19 +100,34 @@ void ReduceKernel::Start(int64_t n, char* totals) const {
   }
 }
 
-void ReduceKernel::Finish(const char* totals, const ReducePart& part,
+// Merges the totals of each result's columns, and moves them together.
+void ReduceKernel::MergeColumns(char* totals, int64_t results) const {
+  const int64_t size = plan_.fold->total_size;
+  for (int64_t i = 0; i < results; ++i) {
+    const char* const columns = totals + i * plan_.merged * size;
+    char* const to = totals + i * size;
+    std::memmove(to, columns, size);
+    for (int64_t k = 1; k < plan_.merged; ++k) {
+      plan_.fold->merge(columns + k * size, 1, to);
+    }
+  }
+}
+
+void ReduceKernel::Finish(char* totals, const ReducePart& part,
                           const Memory& memory) const {
+  const int64_t results = (part.end - part.begin) / plan_.merged;
+  if (plan_.merged > 1) MergeColumns(totals, results);
   FoldOutput outputs[2];
   for (size_t j = 0; j < plan_.results.size(); ++j) {
     const int64_t stride = plan_.x.results[j];
-    const int64_t at =
-        ResultOffset(plan_.outer.kept, j, part.outer) + part.begin * stride;
+    const int64_t at = ResultOffset(plan_.outer.kept, j, part.outer) +
+                       part.begin / plan_.merged * stride;
     outputs[j] = {
         .data = plan_.results[j].Data(memory) + at * plan_.results[j].item_size,
         .stride = stride,
         .dtype = plan_.results[j].dtype};
   }
-  plan_.fold->finish(totals, part.end - part.begin, outputs);
+  plan_.fold->finish(totals, results, outputs);
 }
 
 void ReduceKernel::RunWindows(const Memory& memory, ThreadPool& threads) const {
@@ -151,6 +167,8 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
   // Totals of at most 16 KiB, which is half of a first-level cache; a guess.
   constexpr int64_t kMostX = 1024, kUnit = 16;
   const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  // Parts have all columns of each result.
+  const int64_t unit = ceil_div(kUnit, plan_.merged) * plan_.merged;
   const int64_t outer = plan_.outer.kept_size(), kept = outer * plan_.x.extent;
   if (kept == 0) return;
   const double work = plan_.nanoseconds * kept * plan_.reduced;
@@ -162,15 +180,15 @@ void ReduceKernel::Run(const Memory& memory, ThreadPool& threads) const {
 
   // Blocks of x: few enough elements to stay in the cache, and small enough for
   // every thread to have some.
-  int64_t block = std::min(plan_.x.extent, kMostX);
+  int64_t block = std::min(plan_.x.extent, kMostX / unit * unit);
   if (plan_.by_rows) {
     block = std::clamp<int64_t>((1 << 16) / (plan_.reduced + 1), kUnit, kMostX);
   }
   const int64_t least =
-      plan_.by_rows ? (plan_.reduced < 2048 ? kUnit : 1) : 16 * kUnit;
+      plan_.by_rows ? (plan_.reduced < 2048 ? kUnit : 1) : 16 * unit;
   const int64_t fair = ceil_div(kept, wanted);
   if (fair < block) {
-    block = std::max(least, ceil_div(fair, kUnit) * kUnit);
+    block = std::max(least, ceil_div(fair, unit) * unit);
     if (least == 1) block = std::max(fair, least);
   }
   const int64_t blocks = ceil_div(plan_.x.extent, block);

@@ -226,6 +226,48 @@ TEST(ReduceTest, SlidingWindows) {
                                ReduceKind::kMax);
 }
 
+// Groups of adjacent columns, each of which has one total, as channels do.
+template <typename T>
+void CheckGroups(DType dtype, RegisterType type, ReduceKind kind) {
+  std::mt19937 random(19);
+  ThreadPool threads(2);
+  for (const int64_t columns : {2, 3, 4, 5, 16, 63, 64, 65}) {
+    for (const int64_t groups : {1, 2, 7, 40}) {
+      for (const int64_t rows : {15, 16, 50, 400}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << groups
+                                        << " groups of " << columns);
+        const std::vector<int64_t> shape = {2, groups, rows, columns};
+        TestArray operand(dtype, {2, rows, groups, columns}, {0, 2, 1, 3}, 4,
+                          random, false);
+        ForEachIndex(shape, [&](const auto& i) {
+          operand.At<T>(i) = static_cast<T>(random() % 1000) - 500;
+        });
+        for (const Factories* table : SupportedFactories()) {
+          TestArray result(dtype, {2, groups}, {0, 1}, 4, random, false);
+          RunKernel(*table, Fields(kind, type, 2), shape, {&operand}, {&result},
+                    threads);
+          ForEachIndex({2, groups}, [&](const auto& i) {
+            T sum = 0, most = operand.At<T>({i[0], i[1], 0, 0});
+            ForEachIndex({rows, columns}, [&](const auto& k) {
+              const T element = operand.At<T>({i[0], i[1], k[0], k[1]});
+              sum += element;  // exact, because elements are small integers
+              most = std::max(most, element);
+            });
+            ASSERT_EQ(result.At<T>({i[0], i[1], 0, 0}),
+                      kind == ReduceKind::kSum ? sum : most);
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, GroupsOfColumns) {
+  CheckGroups<float>(DType::kF32, RegisterType::kF32, ReduceKind::kSum);
+  CheckGroups<double>(DType::kF64, RegisterType::kF64, ReduceKind::kMax);
+  CheckGroups<int32_t>(DType::kI32, RegisterType::kI32, ReduceKind::kSum);
+}
+
 TEST(ReduceTest, ElementsPassThroughTheProgram) {
   std::mt19937 random(9);
   ThreadPool threads(2);

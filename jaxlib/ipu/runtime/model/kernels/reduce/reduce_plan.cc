@@ -117,6 +117,30 @@ bool FoldsWindows(const ReducePlan& plan, const ReduceAxis& x,
          (!plan.by_rows || !space.reduced.empty() || overlap);
 }
 
+// The longest rows whose elements are folded as columns of their own, if there
+// are so many rows for each total, as in a normalisation of groups of channels.
+// Measured (8x1024 rows of 64 f32, AVX2, one core): means of groups of 4, 16
+// and 32 took 0.25, 0.08 and 0.22 ms, the latter by rows, instead of 0.3, 0.4
+// and 0.25.
+constexpr int64_t kMostMerged = 64;
+constexpr int64_t kManyRows = 16;  // a guess
+
+// Makes the last reduced axis a part of x if its rows are short and adjacent.
+void MergeColumns(size_t primary, ReducePlan& plan, ReduceSpace& space,
+                  ReduceAxis& x, ReduceAxis& y) {
+  if (!plan.by_rows || y.extent < 2 || y.extent > kMostMerged ||
+      plan.reduced < kManyRows * y.extent || x.operands[primary] != y.extent) {
+    return;
+  }
+  plan.merged = y.extent;
+  plan.by_rows = false;
+  plan.reduced /= y.extent;
+  x.extent *= y.extent;
+  x.operands = y.operands;
+  y = std::move(space.reduced.back());
+  space.reduced.pop_back();
+}
+
 void MakeWindows(size_t primary, const ReduceAxis& y, ReducePlan& plan,
                  ReduceSpace& space, const ComputeSet& set) {
   space.reduced.push_back(y);
@@ -208,7 +232,11 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
     plan.fold = direct.fold;
     plan.item_size = plan.source.item_size;
     plan.nanoseconds = 0.03 * plan.item_size;
-    if (FoldsWindows(plan, x, space)) MakeWindows(primary, y, plan, space, set);
+    if (FoldsWindows(plan, x, space)) {
+      MakeWindows(primary, y, plan, space, set);
+    } else if (!arg) {
+      MergeColumns(primary, plan, space, x, y);
+    }
   } else {
     auto program = MakeReduceProgram(set, order, std::move(*code));
     if (!program.ok()) return program.status();

@@ -25,7 +25,9 @@ struct ReducePlan {
   ReduceSpace outer;      // without x and y
   ReduceAxis x, y;
   bool by_rows = false;
-  int64_t reduced = 1;     // elements per reduction
+  // So many adjacent columns of x have one result: their totals are merged.
+  int64_t merged = 1;
+  int64_t reduced = 1;     // elements per total
   double nanoseconds = 0;  // per element
 
   // Computes the elements. If empty, operand `direct` is read instead.
