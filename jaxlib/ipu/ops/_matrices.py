@@ -173,15 +173,6 @@ def embedded(e: Emitter, stack: Value, dtype: DType) -> Value:
   return e.concatenate([stack, turned], rank + 1)
 
 
-def stacked_adjoint(e: Emitter, stack: Value, dtype: DType) -> Value:
-  """The adjoint of stacked matrices of this type."""
-  if dtype not in COMPLEX:
-    return transpose(e, stack)
-  rank = len(stack.shape) - 2
-  x, y = (transpose(e, v) for v in halves(e, stack, rank))
-  return e.concatenate([x, e.negate(y)], rank)
-
-
 def part(
   e: Emitter, matrix: Value, rows: tuple[int, int], columns: tuple[int, int]
 ) -> Value:
