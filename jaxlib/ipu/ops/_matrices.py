@@ -25,6 +25,12 @@ _ONE_BLOCK = 64
 # Blocks are unrolled; above this number they get larger. [G]
 _MOST_BLOCKS = 16
 _LEAST_BLOCK = 32
+# Real systems of one block and this many rows or more are solved by halves,
+# whose inverses and products take fewer multiplications than an inverse of the
+# whole. Measured, of 1 to 4000 matrices of 20 to 64 rows and 1 to 64 columns:
+# from 32 rows on it takes 0.41 to 1.04 times the cycles, of 20 rows up to 1.28,
+# and of few complex matrices, which have further steps, 1.3.
+_LEAST_HALVED = 32
 
 # Matrices for each tile from which on `element_wise` takes fewer cycles, and
 # rows and columns up to which it does for any number of complex matrices, which
@@ -415,6 +421,8 @@ def solve_lower(
   """X of L X = B, for lower triangular L [..., n, n] and B [..., n, m]."""
   n, m = rhs.shape[-2:]
   b = block_size(n)
+  if _LEAST_HALVED <= n <= _ONE_BLOCK and lower.dtype not in COMPLEX:
+    b = -(-n // 2)
   count = -(-n // b)
   if element_wise(e, lower, _MOST_SUBSTITUTED):
     return _substituted(e, lower, rhs, unit)
