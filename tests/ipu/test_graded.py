@@ -305,11 +305,11 @@ def test_vectors_of_nearly_diagonal_matrices_are_orthogonal(ipu, count, dtype):
 @pytest.mark.ipu_only
 @pytest.mark.parametrize("f", (jnp.linalg.eigh, jnp.linalg.svd))
 def test_cycles_of_ordinary_matrices_are_the_counted_ones(ipu, f):
-  """No sweep runs, and the cost analysis hardly counts any."""
+  """No sweep runs, and no refinement; the cost analysis hardly counts any."""
   a = jax.device_put(narrow(hermitian(64)), ipu)
   compiled = jax.jit(f).lower(a).compile()
   jax.block_until_ready(compiled(a))
   run = ipu.ipu_last_run()
-  assert [trips for _, trips in run.trips] == [1, 0]
+  assert [trips for _, trips in run.trips] == [0, 0]
   counted = compiled.cost_analysis()["ipu cycles"]
-  assert run.cycles <= counted <= 1.05 * run.cycles
+  assert run.cycles <= counted <= 1.08 * run.cycles

@@ -130,7 +130,7 @@ def test_triangular_solve(check, left_side, lower, transpose_a, unit_diagonal):
     check(f, a, b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", sorted({*SIZES, 31, 33, 63, 64}))
 @pytest.mark.parametrize("m", (0, 1, 9))
 def test_triangular_solve_of_sizes(check, n, m):
   f = lambda a, b: lax.linalg.triangular_solve(

@@ -202,8 +202,9 @@ def _panel_loop(
     left = e.compare(r, e.subtract(m, done), "LT")
     left = e.and_(left, e.compare(c, e.subtract(n - size, done), "LT"))
     rest = e.select(left, e.subtract(rest, e.matmul(v, inner)), rest)
-    a = e.concatenate([rest, e.select(own, panel, old)], rank + 1)
-    a = _moved_up(e, a, size, rank)
+    pieces = [rest, e.select(own, panel, old)]
+    pieces = [_moved_up(e, v, size, rank) for v in pieces]
+    a = e.concatenate(pieces, rank + 1)
     taus = e.concatenate([taus, tau], rank + 1)
     return [a, part(e, taus, (0, 1), (size, taus.shape[-1]))]
 

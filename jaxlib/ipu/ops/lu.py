@@ -42,30 +42,32 @@ def factorise(e: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
   size = panel_width(
     e, FactorKind.LU, matrix.shape, matrix.dtype, _matrices.block_size(k)
   )
-  a = matrix
+  a = rest = matrix
   order = e.iota(I32, (*batch, m, 1), rank)
   pivots = []
   for begin in range(0, k, size):
     end = min(k, begin + size)
-    panel = part(e, a, (begin, m), (begin, end))
-    panel, own, swapped = _panel(e, panel)
-    pivots.append(e.add(e.reshape(swapped, (*batch, end - begin)), begin))
-    if begin or end < n:
-      rows = _take_rows(e, part(e, a, (begin, m), (0, n)), own)
-      a = put(e, a, rows, begin, 0)
+    b = end - begin
+    panel, own, swapped = _panel(e, part(e, rest, (0, m - begin), (0, b)))
+    pivots.append(e.add(e.reshape(swapped, (*batch, b)), begin))
+    if begin:
+      left = _take_rows(e, part(e, a, (begin, m), (0, begin)), own)
+      a = put(e, a, left, begin, 0)
     a = put(e, a, panel, begin, begin)
     known = part(e, order, (begin, m), (0, 1))
     order = put(e, order, _take_rows(e, known, own), begin, 0)
     if end < n:
-      top = part(e, panel, (0, end - begin), (0, end - begin))
-      inverse = _matrices.lower_inverse(e, top, unit=True)
-      right = e.matmul(inverse, part(e, a, (begin, end), (end, n)))
+      rest = part(e, rest, (0, m - begin), (b, n - begin))
+      rest = _take_rows(e, rest, own)
+      inverse = _matrices.lower_inverse(
+        e, part(e, panel, (0, b), (0, b)), unit=True
+      )
+      right = e.matmul(inverse, part(e, rest, (0, b), (0, n - end)))
       a = put(e, a, right, begin, end)
       if end < m:
-        below = part(e, panel, (end - begin, m - begin), (0, end - begin))
-        rest = part(e, a, (end, m), (end, n))
+        below = part(e, panel, (b, m - begin), (0, b))
+        rest = part(e, rest, (b, m - begin), (0, n - end))
         rest = e.subtract(rest, e.matmul(below, right))
-        a = put(e, a, rest, end, end)
   none = e.constant(0, I32, (*batch, 0))
   return a, e.concatenate([none, *pivots], rank), e.reshape(order, (*batch, m))
 

@@ -34,8 +34,7 @@ def _read(operation: Any) -> TriangularSolve:
 
 
 def _decompose(e: Emitter, node: Node) -> list[Value]:
-  """Reduces all forms to L X = B with a lower triangular L: X A = B is
-  transposed, an upper triangle is reversed."""
+  """Reduces all forms to A X = B: X A = B is transposed."""
   solve: TriangularSolve = node.attributes
   dtype = node.results[0].dtype
   wide = dtype if dtype in _matrices.COMPUTED else DType.F32
@@ -47,14 +46,8 @@ def _decompose(e: Emitter, node: Node) -> list[Value]:
     a = _matrices.transpose(e, a)
   if not solve.left_side:
     b = _matrices.transpose(e, b)
-  rank = len(a.shape)
-  backwards = solve.lower == transposed
-  if backwards:
-    a = e.reverse(a, (rank - 2, rank - 1))
-    b = e.reverse(b, (rank - 2,))
-  x = _matrices.solve_lower(e, a, b, solve.unit_diagonal)
-  if backwards:
-    x = e.reverse(x, (rank - 2,))
+  upper = solve.lower == transposed
+  x = _matrices.solve_triangular(e, a, b, solve.unit_diagonal, upper)
   if not solve.left_side:
     x = _matrices.transpose(e, x)
   return [e.convert(x, dtype)]
