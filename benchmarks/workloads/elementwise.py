@@ -86,6 +86,14 @@ def layer_norm(x):
   return (x - mean) * jax.lax.rsqrt(var + 1e-5)
 
 
+def group_norm(x):
+  """Of 32 groups of channels, the last dimension."""
+  groups = x.reshape(*x.shape[:-1], 32, -1)
+  mean = groups.mean((1, 2, 4), keepdims=True)
+  var = groups.var((1, 2, 4), keepdims=True)
+  return ((groups - mean) * jax.lax.rsqrt(var + 1e-5)).reshape(x.shape)
+
+
 def layer_norm_grad(x):
   return jax.grad(lambda x: (layer_norm(x) ** 3).sum())(x)
 
@@ -135,6 +143,10 @@ WORKLOADS = [
          values(10**6, dtype=np.uint32)),
   jitted("elementwise", "complex product, 10^6", lambda x: x * x.conj() + x,
          complex_values(10**6)),
+  jitted("elementwise", "complex quotient, 10^6", lambda x: (x + 1) / x,
+         complex_values(10**6)),
+  jitted("elementwise", "complex magnitudes, 10^6", jnp.abs,
+         complex_values(10**6)),
   wide(jitted("elementwise", "f64 chain, 1 Mi", chain,
               values(2**20, dtype=np.float64))),
   wide(jitted("elementwise", "i64 chain, 1 Mi", integers,
@@ -149,6 +161,9 @@ WORKLOADS = [
   jitted("transcendental", "chain, 64 Ki", transcendental, values(2**16)),
   jitted("transcendental", "chain, 1 Mi", transcendental, values(2**20)),
   jitted("transcendental", "exp, 1 Mi", jnp.exp, values(2**20)),
+  jitted("transcendental", "log, 1 Mi", lambda x: jnp.log(jnp.abs(x)),
+         values(2**20)),
+  jitted("transcendental", "erf, 1 Mi", jax.lax.erf, values(2**20)),
   jitted("transcendental", "gelu, 1 Mi", jax.nn.gelu, values(2**20)),
   jitted("transcendental", "erf_inv, 1 Mi",
          lambda x: jax.lax.erf_inv(jnp.clip(x, -0.99, 0.99)), values(2**20)),
@@ -158,6 +173,8 @@ WORKLOADS = [
   jitted("softmax", "over rows, 1024x1024",
          lambda x: jax.nn.softmax(x, 0), values(1024, 1024)),
   jitted("layer norm", "1024x768", layer_norm, values(1024, 768)),
+  jitted("layer norm", "of 32 groups, 8x32x32x128", group_norm,
+         values(8, 32, 32, 128)),
   jitted("layer norm", "gradient, 1024x768", layer_norm_grad,
          values(1024, 768), tolerance=1e-3),
 ]  # fmt: skip

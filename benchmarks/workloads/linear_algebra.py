@@ -40,6 +40,14 @@ def symmetric(n: int):
   return make
 
 
+def symmetric_ones(count: int, n: int):
+  def make():
+    (a,) = values(count, n, n)()
+    return [(a + a.mT) / 2]
+
+  return make
+
+
 def hermitian(n: int):
   def make():
     a, b = square(n, n)()
@@ -127,6 +135,9 @@ WORKLOADS = [
          tolerance=1e-3),
   jitted("fft", "complex, columns of 64x1024",
          lambda x: jnp.fft.fft(x, axis=0), numbers(64, 1024), tolerance=1e-3),
+  jitted("linear algebra", "eigh with vectors, 256 of 4x4",
+         lambda a: jnp.abs(jnp.linalg.eigh(a)[1]), symmetric_ones(256, 4),
+         tolerance=1e-3),
   jitted("linear algebra", "solve, 1000 of complex64 4x4", jnp.linalg.solve,
          systems(1000, 4), tolerance=1e-3),
 ]  # fmt: skip

@@ -73,6 +73,10 @@ WORKLOADS = [
   jitted("reductions", "long rows, 4x262144",
          over(jnp.max, 1), values(4, 2**18)),
   jitted("reductions", "argmax of 10^8 equal u8", jnp.argmax, equal(10**8)),
+  jitted("reductions", "maxima of 9 along rows, 512x512",
+         lambda x: jax.lax.reduce_window(
+           x, -np.inf, jax.lax.max, (1, 9), (1, 1), "VALID"
+         ), values(512, 512)),
   jitted("reductions", "max-pool 2x2, 64x28x28x32",
          pool((1, 2, 2, 1)), values(64, 28, 28, 32)),
   jitted("reductions", "max-pool 2x2, 64x32x28x28",
