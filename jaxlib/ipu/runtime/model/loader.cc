@@ -27,10 +27,10 @@ constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMostCounts = 256;
 constexpr int64_t kCountBytes = sizeof(uint64_t);
 // Large results of steps that read and write at least so much are stored past
-// the caches: memory need not be read before it is written. Measured, of copies,
-// where the third-level cache has 32 MB, shared with others: 1.4 to 1.9 times
-// as fast from 8 MB read and 8 MB written on; as fast there if what was written
-// is read next, and slower below (7 MB each: 0.8).
+// the caches: memory need not be read before it is written. Measured, of
+// copies, where the third-level cache has 32 MB, shared with others: 1.4 to 1.9
+// times as fast from 8 MB read and 8 MB written on; as fast there if what was
+// written is read next, and slower below (7 MB each: 0.8).
 constexpr int64_t kFewBytes = int64_t{16} << 20;
 // Smaller results are not stored past the caches: a guess.
 constexpr int64_t kFewWritten = int64_t{4} << 20;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -93,9 +93,9 @@ void PermuteIotas(program::RegisterCode& code,
   }
 }
 
-// Below so many bytes, maps that only move elements remain maps, which loops may
-// compile together with others. A guess.
-constexpr int64_t kWorthCopy = 4096;
+// Below so many bytes, maps that only move elements remain maps, which loops
+// record with their other steps. A guess.
+constexpr int64_t kWorthCopy = 64 << 10;
 
 // The copy that a map is if it only moves elements, which has faster ways for
 // repeated rows.
