@@ -109,7 +109,8 @@ std::optional<CopyPlan> AsCopy(const Evaluation& evaluation) {
   const Operand& to = evaluation.results[0];
   int64_t bytes = to.view.item_size;
   for (const int64_t extent : evaluation.shape) bytes *= extent;
-  if (from.view.dtype != to.view.dtype || to.streams || bytes < kWorthCopy) {
+  if (from.view.dtype != to.view.dtype || to.streams || bytes < kWorthCopy ||
+      program::RegisterTypeOf(from.view.dtype) != code[0].type) {
     return std::nullopt;
   }
   const auto along = [&](const Operand& operand) {
