@@ -47,7 +47,7 @@ class BisectKernel final : public Kernel {
 
   void Run(const Memory& memory, ThreadPool& threads) const override {
     const double each = 4.0 * n_ * kBits;  // nanoseconds
-    if (values_ < kGroup) {
+    if (values_ < kGroup && count_ > 1) {
       const int64_t all = count_ * values_;
       const int64_t groups = (all + kGroup - 1) / kGroup;
       threads.ForItems(groups, each, [&](int64_t begin, int64_t end) {

@@ -226,6 +226,27 @@ TEST(ReduceTest, SlidingWindows) {
                                ReduceKind::kMax);
 }
 
+TEST(ReduceTest, WindowsOfNegativeZerosAreZero) {
+  std::mt19937 random(20);
+  ThreadPool threads(1);
+  constexpr int64_t kCount = 100;
+  for (const int64_t window : {2, 9, 20, 64, 65}) {
+    TestArray operand(DType::kF32, {kCount, window}, {0, 1}, 2, random, false);
+    operand.operand().view.strides = {1, 1};
+    ForEachIndex({kCount, window},
+                 [&](const auto& i) { operand.At<float>(i) = -0.0f; });
+    for (const Factories* table : SupportedFactories()) {
+      TestArray result(DType::kF32, {kCount}, {0}, 2, random, false);
+      RunKernel(*table, Fields(ReduceKind::kSum, RegisterType::kF32, 1),
+                {kCount, window}, {&operand}, {&result}, threads);
+      for (int64_t i = 0; i < kCount; ++i) {
+        ASSERT_FALSE(std::signbit(result.At<float>({i, 0})))
+            << i << " of " << window;
+      }
+    }
+  }
+}
+
 // Groups of adjacent columns, each of which has one total, as channels do.
 template <typename T>
 void CheckGroups(DType dtype, RegisterType type, ReduceKind kind) {

@@ -54,9 +54,8 @@ _MOST_STEPS = 4
 # neglects third powers.
 _LARGEST_ANGLE = 0.1
 # The largest element of a residual that is left as it is, in units of eps times
-# the largest value: of vectors of values that are apart, those of up to 128
-# rows have less, and in all that had less columns were as exact as after a step
-# or within half as much of it [D].
+# the largest value. Without clusters, matrices of up to 128 rows stay below
+# this; below it a step improved columns by at most half. [D]
 _RESIDUAL = 4
 
 

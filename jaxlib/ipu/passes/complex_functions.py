@@ -118,7 +118,7 @@ def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
 
   Infinity over a finite number is infinite, a finite number over infinity zero:
   both the product of a and the conjugate of b, of which infinite ones count as
-  their directions, times what the quotient's magnitude is.
+  their directions, times infinity or zero.
   """
   both_nan = e.and_(*[e.compare(part, part, "NE") for part in result])
   a_infinite, top = _direction(e, a)
@@ -140,9 +140,8 @@ def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
 
 
 def _direction(e: Emitter, z: Pair) -> tuple[Value, Pair]:
-  """Whether a part is infinite; z, or then its direction.
-
-  Of that, infinite parts are +-1 and others, NaN as well, +-0.
+  """Whether z is infinite, and z; if it is, with +-1 for infinite parts and +-0
+  for others, NaN as well.
   """
   infinite = [_equal(e, e.abs(part), math.inf) for part in z]
   either = e.or_(*infinite)

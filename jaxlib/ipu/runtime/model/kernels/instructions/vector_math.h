@@ -400,7 +400,7 @@ inline V Log1p(const V& x) {
         split.integer == 0 ? x : Fma(lost, PowerOfTwo<V>(-k), split.m - 1);
     return WithSignOf(LogOf(f, split.k), x);
   };
-  // A limit: 2^-k is a normal number up to it.
+  // A limit, far below that of k for which 2^-k is a normal number.
   constexpr T kLarge = 1 << 30;
   if (!Any(~((x > -1) & (x < kLarge)))) [[likely]] {
     return log(split.integer);

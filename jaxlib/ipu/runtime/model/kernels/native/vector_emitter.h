@@ -212,7 +212,7 @@ class VectorEmitter {
   // What is known of a bound in MAX or MIN.
   enum class Bound : uint8_t {
     kAny,
-    kZero,      // a zero that is the result if the other operand is either zero
+    kZero,      // the result if both are zeros; may be NaN or any other number
     kOrdinary,  // no NaN, and no such zero
   };
   static Bound BoundOf(bool max, RegisterType type,

@@ -37,7 +37,7 @@ VectorEmitter::Bound VectorEmitter::BoundOf(bool max, RegisterType type,
 
 // The instruction gives its second operand if the two are equal or unordered,
 // which is right if that is `a`, but for zeros of which the bound is the
-// result, or which are equal.
+// result. Then the bound comes second, and a NaN of `a` is put in.
 void VectorEmitter::ExtremeOfBound(bool max, uint32_t w, int d, int a,
                                    int bound, Bound known) {
   const uint8_t code = max ? x86::kMaxF : x86::kMinF;

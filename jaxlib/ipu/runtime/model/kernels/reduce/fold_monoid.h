@@ -174,13 +174,23 @@ class MonoidFold {
     return __builtin_shufflevector(a, b, 2 * k...);
   }
 
+  // What a fold of a window's first elements begins with: a sum of -0 alone is
+  // +0.
+  static V First(const V& elements) {
+    if constexpr (std::is_same_v<Op, Sum> && std::is_floating_point_v<T>) {
+      return elements + V{};
+    } else {
+      return elements;
+    }
+  }
+
   // Folds windows i to i + n.
   template <int kStep>
   static void WindowsFrom(const FoldWindows& in, int64_t i, int64_t n) {
     const Item* p = reinterpret_cast<const Item*>(in.values) + i * in.step;
     Item* to = reinterpret_cast<Item*>(in.to) + i;
     const Mask<T> mask(n);
-    V folded = LoadApart<kStep>(p + in.places[0], in.step, n, mask);
+    V folded = First(LoadApart<kStep>(p + in.places[0], in.step, n, mask));
     for (int64_t k = 1; k < in.num_places; ++k) {
       folded =
           Apply(folded, LoadApart<kStep>(p + in.places[k], in.step, n, mask));
@@ -204,7 +214,7 @@ class MonoidFold {
       }
       for (int c = 0; c < kVectors; ++c) {
         const V next = Source::Whole(from + c * kN);
-        folded[c] = k == 0 ? next : Apply(folded[c], next);
+        folded[c] = k == 0 ? First(next) : Apply(folded[c], next);
       }
     }
     for (int c = 0; c < kVectors; ++c) Source::Put(to + c * kN, folded[c]);

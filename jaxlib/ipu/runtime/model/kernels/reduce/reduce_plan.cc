@@ -104,9 +104,9 @@ void JoinKept(std::vector<ReduceAxis>& kept, ReduceAxis& x) {
 }
 
 // Whether a reduction of operand `primary` is a pooling that FoldWindows does:
-// few elements, adjacent results, and rows too short for the other folds. A
-// window that is a row is one for those, unless the next one begins at its
-// second element.
+// few elements, adjacent results, and rows too short for the other folds.
+// Windows of a single row are folded as rows, unless each begins at the second
+// element of the one before.
 bool FoldsWindows(const ReducePlan& plan, const ReduceAxis& x,
                   const ReduceSpace& space) {
   const bool overlap = x.operands[plan.direct] == 1;
@@ -126,8 +126,8 @@ constexpr int64_t kMostMerged = 64;
 constexpr int64_t kManyRows = 16;  // a guess
 
 // Makes the last reduced axis a part of x if its rows are short and adjacent.
-void MergeColumns(size_t primary, ReducePlan& plan, ReduceSpace& space,
-                  ReduceAxis& x, ReduceAxis& y) {
+void TakeRowsAsColumns(size_t primary, ReducePlan& plan, ReduceSpace& space,
+                       ReduceAxis& x, ReduceAxis& y) {
   if (!plan.by_rows || y.extent < 2 || y.extent > kMostMerged ||
       plan.reduced < kManyRows * y.extent || x.operands[primary] != y.extent) {
     return;
@@ -235,7 +235,7 @@ StatusOr<ReducePlan> MakeReducePlan(const ComputeSet& set,
     if (FoldsWindows(plan, x, space)) {
       MakeWindows(primary, y, plan, space, set);
     } else if (!arg) {
-      MergeColumns(primary, plan, space, x, y);
+      TakeRowsAsColumns(primary, plan, space, x, y);
     }
   } else {
     auto program = MakeReduceProgram(set, order, std::move(*code));
