@@ -13,6 +13,9 @@ import numpy as np
 
 from jaxlib.ipu.kernel.opcode import Opcode
 
+# Of a loop of which the cost analysis counts no iteration.
+RARE_LOOP = "rare"
+
 
 def ints(attribute: Any) -> tuple[int, ...]:
   """The elements of a dense array of integers. Its iterator ends with an

@@ -31,7 +31,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxlib.ipu.dtypes import DType
-from jaxlib.ipu.ir.attributes import DotDimensions, Indexing, Reduction
+from jaxlib.ipu.ir.attributes import (
+  RARE_LOOP,
+  DotDimensions,
+  Indexing,
+  Reduction,
+)
 from jaxlib.ipu.ir.element_emitter import ElementEmitter
 from jaxlib.ipu.ir.graph import Graph, Value
 from jaxlib.ipu.ir.movement_emitter import MovementEmitter
@@ -158,12 +163,20 @@ class Emitter(ElementEmitter, MovementEmitter):
     )
 
   def while_loop(
-    self, operand: Sequence[Value], cond: Function, body: Function
+    self,
+    operand: Sequence[Value],
+    cond: Function,
+    body: Function,
+    rare: bool = False,
   ) -> list[Value]:
-    """Passes values through `body` while `cond` is true."""
+    """Passes values through `body` while `cond` is true; `rare` says that the
+    cost analysis is to count no iteration, since few data need any."""
     types = [type_of(v) for v in operand]
     regions = [self.region(types, cond), self.region(types, body)]
-    return list(self.node("stablehlo.while", operand, types, None, regions))
+    attributes = RARE_LOOP if rare else None
+    return list(
+      self.node("stablehlo.while", operand, types, attributes, regions)
+    )
 
   def fori_loop(
     self, count: int, operand: Sequence[Value], body: Function

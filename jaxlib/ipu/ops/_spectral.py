@@ -202,4 +202,4 @@ def _refined(
   most = e.multiply(norm, _RESIDUAL * eps)
   left = any_of(e.compare(e.abs(residual), most, "GT"))
   first = [e.constant(0, DType.I32, ()), left, vectors]
-  return e.while_loop(first, unfinished, step)[2]
+  return e.while_loop(first, unfinished, step, rare=True)[2]

@@ -7,6 +7,7 @@ values; if the allocator gives both the same storage it is free.
 
 from __future__ import annotations
 
+from jaxlib.ipu.ir.attributes import RARE_LOOP
 from jaxlib.ipu.ir.graph import Graph, Node, users
 from jaxlib.ipu.ir.registry import Operation, define
 from jaxlib.ipu.lower import consumer_layouts
@@ -36,6 +37,7 @@ def _while(builder: Builder, node: Node) -> None:
       condition=condition_steps,
       predicate=predicate.root,
       body=_iteration(builder, node, roots, 1),
+      rare=node.attributes == RARE_LOOP,
       own=cost.branch(builder.target),
       location=builder.location,
     )

@@ -186,7 +186,7 @@ def _trips(step: Step) -> float:
   """How often a loop runs its body: -1 if only data decide, 0 if it is none."""
   if not step.regions or step.exclusive or step.callee is not None:
     return 0.0
-  return -1.0 if step.trips is None else float(step.trips)
+  return float(step.trips) if step.trips else -1.0
 
 
 # --- Exchanges --------------------------------------------------------------

@@ -56,6 +56,7 @@ class While(Step):
   condition: Region
   predicate: int
   body: Region
+  rare: bool = False  # few data need any iteration
 
   @property
   def regions(self) -> Sequence[Region]:
@@ -63,7 +64,7 @@ class While(Step):
 
   @property
   def trips(self) -> int | None:
-    return None
+    return 0 if self.rare else None
 
   @property
   def decision(self) -> Decision | None:

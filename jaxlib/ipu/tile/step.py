@@ -210,7 +210,8 @@ class Step:
 
   @property
   def trips(self) -> int | None:
-    """How often it runs each region; None if data decide."""
+    """How often it runs each region; None if data decide, 0 if few data let it
+    run them."""
     return 1
 
   @property

@@ -72,6 +72,7 @@ std::optional<uint64_t> KnownBits(const NativeValue& value);
 
 // Whether a value is the magnitude of a number, whose sign is not set.
 bool IsMagnitude(const NativeValue& value);
+
 // The bytes of a vector that has those of a known invariant in all lanes.
 std::vector<uint8_t> InAllLanes(const NativeValue& known);
 

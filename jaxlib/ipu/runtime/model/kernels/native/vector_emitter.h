@@ -111,13 +111,14 @@ class VectorEmitter {
   // one; not to be freed (AVX-512).
   Mask LanesOf(uint32_t width, uint64_t bits);
 
-  // d <- the instruction applied to registers a, b and c, none of which may be
-  // d. Supports everything that IsNative does except what GivesMask and SELECT.
+  // What is known of an operand.
   struct Known {
     std::optional<uint64_t> bits;  // of a constant
     bool is_magnitude;             // without a sign, such as |x|
   };
   using KnownOperands = std::array<Known, 3>;
+  // d <- the instruction applied to registers a, b and c, none of which may be
+  // d. Supports everything that IsNative does except what GivesMask and SELECT.
   void Compute(const program::Instruction& i, int d, int a, int b, int c,
                const KnownOperands& known = {});
   void Compare(const program::Instruction& i, Mask mask, int a, int b);

@@ -40,11 +40,10 @@ constexpr int64_t kMostInRow = 4;
 constexpr int64_t kMostShuffled = IPU_AVX512 ? kMostElements : 16;
 constexpr int64_t kMostShuffledOf2Bytes = IPU_AVX512 ? kMostElements : 7;
 // Windows that are one or two elements apart, whether they overlap or not.
-// Measured (2^17 f32, AVX2,
-// one core) of folds of rows and of windows: maxima of 5 and 9 took 69 and 124
-// us instead of 275, 1,076 and 85, 118; two apart 65 and 100 instead of 159,
-// 518 and 95, 152. Max-pooling of 2x2 of 64x32x28x28 took 0.6 to 0.8 ms instead
-// of 2.2.
+// Measured (2^17 f32, AVX2, one core) of folds of rows and of windows: maxima
+// of 5 and 9 took 69 and 124 us instead of 275, 1,076 and 85, 118; two apart 65
+// and 100 instead of 159, 518 and 95, 152. Max-pooling of 2x2 of 64x32x28x28
+// took 0.6 to 0.8 ms instead of 2.2.
 constexpr int64_t kMostNear = 12;
 // The fewest totals; a guess: a few vectors of them.
 constexpr int64_t kFewestTotals = 65;
