@@ -191,7 +191,7 @@ moves word_price
 fields shape partition operands results epilogue
 tensor to_device source destination index target attributes aliases
 count body condition predicate selector branches function inside
-kind reduction groups sources feed valid
+kind reduction groups sources feed valid rare
 """.split()
 
 

@@ -46,8 +46,8 @@ KEYS: dict[str, str] = {
   "ipu loops counted once": (
     "loops whose trip count only data decide: one iteration of each is part of "
     "these figures; `device.ipu_last_run()` has those of a run. Refinements "
-    "that few matrices need are not counted. A `cond` or "
-    "`switch` counts as its costliest branch"
+    "that few matrices need are not counted. A `cond` or `switch` counts as "
+    "its costliest branch"
   ),
   "ipu exchange bytes": "bytes received by tiles that did not hold them",
   "ipu link bytes": (
