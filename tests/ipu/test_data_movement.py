@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ipu_test_util as util
 import lowering_kit
 import numpy as np
@@ -206,6 +208,54 @@ def test_broadcast_in_dim(check, x, data):
   for n, d in zip(x.shape, dims, strict=True):
     shape[d] = n if n != 1 else shape[d]
   check(lambda x: lax.broadcast_in_dim(x, shape, dims), x, exact=True)
+
+
+@given(arrays(max_rank=2), st.data())
+def test_broadcasts_with_a_reshape_between_them(check, x, data):
+  sizes = st.lists(st.integers(1, 3), max_size=2)
+
+  def wider(shape):  # new dimensions around each one
+    parts = [[(n, False) for n in data.draw(sizes)]]
+    for n in shape:
+      parts.append([(n, True), *[(n, False) for n in data.draw(sizes)]])
+    dims = [d for part in parts for d in part]
+    kept = [i for i, (_, old) in enumerate(dims) if old]
+    return [n for n, _ in dims], kept
+
+  def regrouped(shape):  # merged dimensions, and now and then others
+    if data.draw(st.integers(0, 3)) == 0:
+      return [math.prod(shape)]
+    ends = [i for i in range(1, len(shape)) if data.draw(st.booleans())]
+    return [
+      math.prod(shape[a:b])
+      for a, b in zip([0, *ends], [*ends, len(shape)], strict=True)
+    ]
+
+  first, first_dims = wider(x.shape)
+  middle = regrouped(first)
+  last, last_dims = wider(middle)
+
+  def f(x):
+    x = lax.broadcast_in_dim(x, first, first_dims).reshape(middle)
+    return lax.broadcast_in_dim(x, last, last_dims)
+
+  check(f, x, exact=True)
+
+
+@pytest.mark.ipu_only
+def test_repeats_along_two_dimensions_are_one_copy():
+  x = util.sample(np.float32, (4, 6, 5, 8))
+
+  def repeats(*axes):
+    def f(x):
+      for axis in axes:
+        x = jnp.repeat(x, 2, axis)
+      return x
+
+    tiles = lowering_kit.phases(f, [x], 16).tiles
+    return len(tiles.steps)
+
+  assert repeats(1, 2) == repeats(1)
 
 
 @given(arrays(min_rank=1, least=1), st.data())

@@ -48,23 +48,18 @@ class Drawn {
       }
       Fill(AddArray(some), shape_, random);
       ++num_operands_;
-      Add(Opcode::kLoad, k);
+      AddNumber(Opcode::kLoad, k);
     }
-    Add(Opcode::kConst, std::bit_cast<uint32_t>(0.5f));
-    if (Below(2) == 0) Add(Opcode::kIota, Below(shape_.size()));
-    constexpr Opcode kOps[] = {Opcode::kAdd, Opcode::kSub, Opcode::kMul,
-                               Opcode::kMin, Opcode::kMax};
+    AddNumber(Opcode::kConst, std::bit_cast<uint32_t>(0.5f));
+    if (Below(2) == 0) AddNumber(Opcode::kIota, Below(shape_.size()));
     // Machine code interleaves the vectors of long programs. These are chains:
     // of other programs, not much is left without dead code.
     const bool is_long = Below(3) == 0;
-    for (uint32_t k = 0, count = 1 + Below(is_long ? 60 : 20); k < count; ++k) {
-      const uint16_t a = is_long ? code_.size() - 1 : Below(code_.size());
-      const uint16_t b = Below(code_.size());
-      Add(kOps[Below(5)], 0, {a, b});
-    }
+    AddSome(1 + Below(is_long ? 60 : 20), is_long);
+    for (uint32_t k = 0, count = Below(3); k < count; ++k) AddChoices();
     for (uint32_t j = 0, count = 1 + Below(4); j < count; ++j) {
       AddArray(all);
-      outputs_.push_back(Below(2) ? code_.size() - 1 : Below(code_.size()));
+      outputs_.push_back(Below(2) ? numbers_.back() : Number());
     }
   }
 
@@ -112,12 +107,60 @@ class Drawn {
     Opcode op;
     uint64_t imm;
     std::vector<uint16_t> operands;
+    RegisterType type;
   };
 
   uint32_t Below(size_t n) { return random_() % n; }
 
-  void Add(Opcode op, uint64_t imm, std::vector<uint16_t> operands = {}) {
-    code_.push_back({op, imm, std::move(operands)});
+  uint16_t Add(Opcode op, uint64_t imm, std::vector<uint16_t> operands = {},
+               RegisterType type = RegisterType::kF32) {
+    code_.push_back({op, imm, std::move(operands), type});
+    return code_.size() - 1;
+  }
+  void AddNumber(Opcode op, uint64_t imm, std::vector<uint16_t> operands = {}) {
+    numbers_.push_back(Add(op, imm, std::move(operands)));
+  }
+  uint16_t Number() { return numbers_[Below(numbers_.size())]; }
+
+  void AddSome(uint32_t count, bool chain) {
+    constexpr Opcode kOps[] = {Opcode::kAdd, Opcode::kSub, Opcode::kMul,
+                               Opcode::kMin, Opcode::kMax};
+    for (uint32_t k = 0; k < count; ++k) {
+      const uint16_t a = chain ? numbers_.back() : Number();
+      AddNumber(kOps[Below(5)], 0, {a, Number()});
+    }
+  }
+
+  // Adds a chain that is used only where elements have a certain value or, as
+  // it is drawn, where they do not, by one choice or by two.
+  void AddChoices() {
+    const float exact = static_cast<float>(Below(64)) - 32;
+    const uint16_t number = Add(Opcode::kConst, std::bit_cast<uint32_t>(exact));
+    const Opcode op = Below(2) ? Opcode::kEq : Opcode::kNe;
+    uint16_t condition = Add(op, 0, {numbers_[Below(num_operands_)], number});
+    if (Below(2) == 0) {
+      const uint16_t other = Number();
+      const uint16_t also =
+          Add(op, 0, {other, op == Opcode::kEq ? number : other});
+      condition = Add(Below(2) ? Opcode::kOr : Opcode::kAnd, 0,
+                      {condition, also}, RegisterType::kU32);
+    }
+    if (Below(4) == 0) {
+      constexpr auto kFrom = static_cast<uint16_t>(RegisterType::kU32);
+      AddNumber(Opcode::kConvert, 0, {condition, kFrom});
+    }
+    const bool when = Below(2) == 0;
+    const auto choose = [&](uint16_t side, uint16_t other) {
+      return when ? Add(Opcode::kSelect, 0, {condition, side, other})
+                  : Add(Opcode::kSelect, 0, {condition, other, side});
+    };
+    const std::vector<uint16_t> before = numbers_;
+    AddSome(16 + Below(12), /*chain=*/true);
+    const uint16_t last = numbers_.back();
+    const uint16_t earlier = numbers_[numbers_.size() - 1 - Below(8)];
+    numbers_ = before;
+    numbers_.push_back(choose(last, Number()));
+    if (Below(2) == 0) numbers_.push_back(choose(earlier, Number()));
   }
 
   // An array along the given dimensions.
@@ -143,7 +186,7 @@ class Drawn {
       if (i.op == Opcode::kIota && !index.empty()) {
         builder.Constant<float>(index[i.imm]);
       } else {
-        builder.Add(i.op, RegisterType::kF32, i.operands, i.imm);
+        builder.Add(i.op, i.type, i.operands, i.imm);
       }
     }
     builder.map.outputs = outputs_;
@@ -156,6 +199,7 @@ class Drawn {
   uint32_t num_operands_ = 0;
   std::deque<TestArray> arrays_;  // operands, then results
   std::vector<Instruction> code_;
+  std::vector<uint16_t> numbers_;  // the values that are no comparison
   std::vector<uint16_t> outputs_;
 };
 

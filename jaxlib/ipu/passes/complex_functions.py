@@ -121,22 +121,22 @@ def _recover_quotient(e: Emitter, a: Pair, b: Pair, result: Pair) -> Pair:
   their directions, times infinity or zero.
   """
   both_nan = e.and_(*[e.compare(part, part, "NE") for part in result])
+  # Division by 0, where Smith's method gives NaN too, is infinite.
+  zero = e.and_(_equal(e, b[0], 0), _equal(e, b[1], 0))
+  huge = _copysign(e, e.constant(math.inf, b[0].dtype, b[0].shape), b[0])
+  over_zero = e.multiply(huge, a[0]), e.multiply(huge, a[1])
   a_infinite, top = _direction(e, a)
   b_infinite, bottom = _direction(e, b)
+  product = multiply(e, top, (bottom[0], e.negate(bottom[1])))
   nan = e.constant(math.nan, a[0].dtype, a[0].shape)
   size = e.select(
     a_infinite,
     e.select(b_infinite, nan, math.inf),
     e.select(b_infinite, 0, nan),
   )
-  product = multiply(e, top, (bottom[0], e.negate(bottom[1])))
   recovered = e.multiply(product[0], size), e.multiply(product[1], size)
-  result = _select(e, both_nan, recovered, result)
-  # Division by 0 is infinite.
-  zero = e.and_(_equal(e, b[0], 0), _equal(e, b[1], 0))
-  huge = _copysign(e, e.constant(math.inf, b[0].dtype, b[0].shape), b[0])
-  over_zero = e.multiply(huge, a[0]), e.multiply(huge, a[1])
-  return _select(e, zero, over_zero, result)
+  recovered = _select(e, zero, over_zero, recovered)
+  return _select(e, both_nan, recovered, result)
 
 
 def _direction(e: Emitter, z: Pair) -> tuple[Value, Pair]:

@@ -6,8 +6,9 @@ Each rule holds for every value: of floats too, where x + 0 is not x (-0 + 0 is
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,9 +82,53 @@ def _broadcast(e: Emitter, node: Node) -> Value | None:
     return None
   inner = _made_by(x, "broadcast_in_dim")
   if inner is None:
-    return None
+    return _broadcast_twice(e, node)
   merged = [dims[d] for d in inner.attributes]
   return e.broadcast_in_dim(inner.inputs[0], shape, merged)
+
+
+def _broadcast_twice(e: Emitter, node: Node) -> Value | None:
+  """One broadcast instead of one of a reshaped one, as `jnp.repeat` along two
+  dimensions has, if the reshape merges dimensions, and their merged form is not
+  broadcast itself."""
+  (x,), shape, dims = node.inputs, node.results[0].shape, node.attributes
+  reshape = _made_by(x, "reshape")
+  inner = reshape and _made_by(reshape.inputs[0], "broadcast_in_dim")
+  if not inner or any(n != shape[d] for d, n in zip(dims, x.shape)):
+    return None
+  groups = _merged(inner.results[0].shape, x.shape)
+  if groups is None:
+    return None
+  parts: list[Sequence[int]] = [(n,) for n in shape]
+  for d, group in zip(dims, groups):
+    parts[d] = group
+  begins = [0, *itertools.accumulate(map(len, parts))]
+  places = [
+    begins[d] + i for d, group in zip(dims, groups) for i in range(len(group))
+  ]
+  wide = e.broadcast_in_dim(
+    inner.inputs[0],
+    [*itertools.chain(*parts)],
+    [places[d] for d in inner.attributes],
+  )
+  return e.reshape(wide, shape)
+
+
+def _merged(
+  shape: Sequence[int], into: Sequence[int]
+) -> list[Sequence[int]] | None:
+  """The dimensions of a shape that make each one of another; None if that has
+  others."""
+  groups, at = [], 0
+  for size in into:
+    begin, product = at, 1
+    while at < len(shape) and product * shape[at] <= size:
+      product *= shape[at]
+      at += 1
+    if product != size:
+      return None
+    groups.append(shape[begin:at])
+  return groups if at == len(shape) else None
 
 
 def _transpose(e: Emitter, node: Node) -> Value | None:

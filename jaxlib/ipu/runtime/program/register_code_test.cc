@@ -5,11 +5,13 @@
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "jaxlib/ipu/runtime/program/register_division.h"
 #include "jaxlib/ipu/runtime/program/register_narrow.h"
+#include "jaxlib/ipu/runtime/program/register_rare.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
@@ -310,6 +312,88 @@ TEST(NarrowIntegers, WhatMayExceedThemIsKept) {
                      (int64_t{1} << 32) + 1)[0]
                 .type,
             U64);
+}
+
+// x, y, a condition, a chain from x of so many instructions, something of y,
+// and a choice of both.
+RegisterCode Choice(const Instruction& condition, uint16_t length,
+                    bool chain_if) {
+  RegisterCode program{
+      {{Opcode::kLoad, F32, {}, 0}, {Opcode::kLoad, F32, {}, 1}, condition},
+      {}};
+  for (uint16_t k = 0; k < length; ++k) {
+    const uint16_t last = k == 0 ? 0 : k + 2;
+    program.code.push_back({Opcode::kMul, F32, {last, 1}, 0});
+  }
+  const uint16_t chain = length + 2, other = length + 3;
+  program.code.push_back({Opcode::kNegate, F32, {1}, 0});
+  Instruction select{Opcode::kSelect, F32, {2, chain, other}, 0};
+  if (!chain_if) std::swap(select.values[1], select.values[2]);
+  program.code.push_back(select);
+  program.outputs = {static_cast<uint16_t>(length + 4)};
+  return program;
+}
+
+TEST(RareSides, AreWhatFewFloatsNeed) {
+  const auto found = [](const Instruction& condition, uint16_t length,
+                        bool chain_if) {
+    RegisterCode program = Choice(condition, length, chain_if);
+    return GatherRareSides(program);
+  };
+  const Instruction equal{Opcode::kEq, F32, {0, 1}, 0};
+  const Instruction nan{Opcode::kNe, F32, {0, 0}, 0};
+  const Instruction finite{Opcode::kIsFinite, F32, {0}, 0};
+  const Instruction less{Opcode::kLt, F32, {0, 1}, 0};
+  for (const Instruction& rare : {equal, nan}) {
+    EXPECT_EQ(found(rare, 20, true).size(), 1u);
+    EXPECT_EQ(found(rare, 20, false).size(), 0u);
+    EXPECT_EQ(found(rare, 5, true).size(), 0u);  // too short
+  }
+  EXPECT_EQ(found(finite, 20, true).size(), 0u);
+  EXPECT_EQ(found(finite, 20, false).size(), 1u);
+  EXPECT_EQ(found(less, 20, true).size(), 0u);
+  EXPECT_EQ(found(less, 20, false).size(), 0u);
+}
+
+TEST(RareSides, AreNextToEachOther) {
+  RegisterCode program = Choice({Opcode::kEq, F32, {0, 1}, 0}, 20, true);
+  // Something else in the middle of the chain, and an output.
+  program.code.insert(program.code.begin() + 10,
+                      {Opcode::kNegate, F32, {0}, 0});
+  for (size_t at = 11; at < program.code.size(); ++at) {
+    for (uint16_t& value : program.code[at].operands()) value += value >= 10;
+  }
+  program.outputs = {static_cast<uint16_t>(program.code.size() - 1), 10};
+  const std::vector<RareSide> sides = GatherRareSides(program);
+  ASSERT_EQ(sides.size(), 1u);
+  EXPECT_EQ(sides[0].end - sides[0].begin, 20);
+  EXPECT_TRUE(sides[0].when);
+  EXPECT_EQ(program.code[sides[0].condition].op, Opcode::kEq);
+  for (size_t at = sides[0].begin; at < sides[0].end; ++at) {
+    EXPECT_EQ(program.code[at].op, Opcode::kMul);
+  }
+  EXPECT_EQ(program.code[program.outputs[0]].op, Opcode::kSelect);
+  EXPECT_EQ(program.code[program.outputs[1]].op, Opcode::kNegate);
+  EXPECT_EQ(program.code[program.outputs[1]].values[0], 0);
+}
+
+TEST(RareSides, AreNotUsedElsewhere) {
+  RegisterCode program = Choice({Opcode::kEq, F32, {0, 1}, 0}, 20, true);
+  program.outputs.push_back(22);  // the end of the chain
+  EXPECT_TRUE(GatherRareSides(program).empty());
+}
+
+// A second part of the side depends on the first choice.
+TEST(RareSides, DoNotWaitForTheirOwnChoices) {
+  RegisterCode program = Choice({Opcode::kEq, F32, {0, 1}, 0}, 20, true);
+  const auto first = static_cast<uint16_t>(program.code.size() - 1);
+  program.code.push_back({Opcode::kNegate, F32, {first}, 0});
+  const auto later = static_cast<uint16_t>(first + 1);
+  program.code.push_back({Opcode::kSelect, F32, {2, later, 0}, 0});
+  program.outputs = {first, static_cast<uint16_t>(later + 1)};
+  RegisterCode before = program;
+  EXPECT_TRUE(GatherRareSides(program).empty());
+  EXPECT_EQ(program.code.size(), before.code.size());
 }
 
 }  // namespace

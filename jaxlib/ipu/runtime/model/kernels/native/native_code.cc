@@ -24,10 +24,6 @@ constexpr bool kHasMasks = IPU_AVX512;
 constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
 constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
-// If the registers do not suffice, fewer loop-invariant values are kept in
-// them, at least this many: a guess, for the numbers that instructions need.
-constexpr int kFewestHoisted = 2;
-
 // Runs of so many values have so many vectors interleaved, or half of that if
 // the registers do not suffice. Measured with AVX2: random bits, in 80 values,
 // took 0.78, 0.65 and 0.65 of the time with 2, 3 and 4 vectors; runs of 8 to 23
@@ -38,12 +34,14 @@ constexpr int kMostTogether = 4;
 // Emits the loop over vectors and what is left of a block after it.
 class Compiler {
  public:
-  Compiler(std::span<const NativeValue> values, int64_t count, int most_hoisted,
-           int together)
+  Compiler(std::span<const NativeValue> values,
+           std::span<const ValueSide> sides, int64_t count, int most_hoisted,
+           int together, bool reloads)
       : values_(values),
         exact_(count <= LanesFor(values) && IsVector(count)),
-        code_(values, exact_ ? static_cast<int>(count) : LanesFor(values),
-              most_hoisted, together) {}
+        code_(values, sides,
+              exact_ ? static_cast<int>(count) : LanesFor(values), most_hoisted,
+              together, reloads) {}
 
   // With lanes of 1 or 2 bytes.
   Compiler(std::span<const NativeValue> values, std::vector<Range> ranges,
@@ -51,6 +49,12 @@ class Compiler {
       : values_(values),
         exact_(false),
         code_(values, std::move(ranges), bytes) {}
+
+  const VectorEmitter::Numbers& numbers() const { return emit_.asked(); }
+  // Gives registers to numbers before any value has one.
+  void Hoist(const VectorEmitter::Numbers& numbers) {
+    for (const auto& [width, bits] : numbers) emit_.TryNumber(width, bits);
+  }
 
   std::vector<uint8_t> Run() {
     // rdi: the frame, rsi: its slots, rax: the index, rdx: the loop's end and
@@ -265,6 +269,7 @@ class Compiler {
 }  // namespace
 
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
+                                   std::span<const ValueSide> sides,
                                    int64_t count) {
   if (count >= kFewForWords) {
     if (auto ranges = WordRanges(values)) {
@@ -280,10 +285,23 @@ std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
       std::ssize(values) >= kWorthInterleaving &&
       (count == 0 || count >= kMostTogether * kLanes<uint32_t>);
   const int most_together = interleaves ? kMostTogether : 1;
-  for (int together = most_together; together > 0; together /= 2) {
-    for (int hoisted = kMostHoisted; hoisted >= kFewestHoisted; hoisted /= 2) {
-      auto code = Compiler(values, count, hoisted, together).Run();
-      if (!code.empty()) return code;
+  // Two runs of interleaved vectors take less time than a long one without.
+  const bool splits = interleaves && sides.empty() &&
+                      std::ssize(values) >= 2 * kWorthInterleaving;
+  const int least_together = splits ? 2 : 1;
+  VectorEmitter::Numbers numbers;  // of attempts that failed
+  for (const bool reloads : {false, true}) {
+    if (reloads && sides.empty()) break;
+    for (int together = reloads ? 1 : most_together; together >= least_together;
+         together /= 2) {
+      for (int hoisted = kMostHoisted; hoisted >= kFewestHoisted;
+           hoisted /= 2) {
+        Compiler compiler(values, sides, count, hoisted, together, reloads);
+        compiler.Hoist(numbers);
+        auto code = compiler.Run();
+        if (!code.empty()) return code;
+        numbers.insert(compiler.numbers().begin(), compiler.numbers().end());
+      }
     }
   }
   return {};

@@ -23,9 +23,11 @@ namespace ipu::model::IPU_SIMD_NS {
 // and be one of the instructions in is_native.h. `count` is the number of
 // elements in every block, or 0 if it varies. If `count` fits into one vector
 // and is a power of two (with AVX2: not 2), there is no loop, and the code
-// ignores Frame::count.
+// ignores Frame::count. Vectors without lanes that need the values of one of
+// the `sides` do not compute these.
 // Returns no code if the values do not fit into the registers.
 std::vector<uint8_t> CompileNative(std::span<const NativeValue> values,
+                                   std::span<const ValueSide> sides,
                                    int64_t count);
 
 // The function whose code was placed.

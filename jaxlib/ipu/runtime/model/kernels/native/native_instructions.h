@@ -26,7 +26,8 @@ constexpr VectorOp Float(uint8_t code, bool wide) {
   return {k0F, wide ? k66 : kNone, code, wide};
 }
 constexpr uint8_t kAddF = 0x58, kMulF = 0x59, kSubF = 0x5c, kMinF = 0x5d,
-                  kDivF = 0x5e, kMaxF = 0x5f, kSqrtF = 0x51, kCompareF = 0xc2;
+                  kDivF = 0x5e, kMaxF = 0x5f, kSqrtF = 0x51, kCompareF = 0xc2,
+                  kSignsF = 0x50;  // as bits of a general register
 constexpr VectorOp kRoundF32{k0F3A, k66, 0x08};
 constexpr VectorOp kRoundF64{k0F3A, k66, 0x09, true};
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -40,6 +41,8 @@ class Maker {
   Maker(const NumberedPlan& numbered, const std::vector<StoredOutput>& stored,
         bool whole)
       : instructions_(numbered.instructions),
+        first_instruction_(numbered.program.code.data()),
+        sides_(numbered.sides),
         first_constant_(numbered.first_constant),
         stored_(stored),
         whole_(whole),
@@ -230,20 +233,50 @@ class Maker {
     if (!run.empty()) Compile(run);
   }
 
+  // The number of a step's instruction in the program.
+  size_t NumberOf(size_t k) const {
+    return instructions_[k] - first_instruction_;
+  }
+  // Whether a side of the program has a step.
+  bool IsIn(const program::RareSide& side, size_t k) const {
+    if (instructions_[k] == nullptr) return false;
+    return NumberOf(k) >= side.begin && NumberOf(k) < side.end;
+  }
+
+  // Where a run is split in two: near its middle, in no side.
+  size_t Split(std::span<const size_t> run) const {
+    size_t at = run.size() / 2;
+    for (const program::RareSide& side : sides_) {
+      if (!IsIn(side, run[at]) || !IsIn(side, run[at - 1])) continue;
+      size_t begin = at, end = at;
+      while (begin > 0 && IsIn(side, run[begin - 1])) --begin;
+      while (end < run.size() && IsIn(side, run[end])) ++end;
+      if (end < run.size() && (begin == 0 || end - at < at - begin)) {
+        at = end;
+      } else if (begin > 0) {
+        at = begin;
+      }
+      break;
+    }
+    return at;
+  }
+
   // Compiles a run; splits it in two if the registers do not suffice.
   void Compile(std::span<const size_t> run) {
     if (failed_) return;
-    const NativeValues made = Values(run);
+    std::vector<ValueSide> sides;
+    const NativeValues made = Values(run, sides);
     const std::span<const NativeValue> values = made.values();
     const std::vector<uint8_t> bytes =
-        CompileNative(values, whole_ ? plan_.size : 0);
+        CompileNative(values, sides, whole_ ? plan_.size : 0);
     if (bytes.empty()) {
       if (run.size() == 1) {
         failed_ = true;
         return;
       }
-      Compile(run.first(run.size() / 2));
-      return Compile(run.subspan(run.size() / 2));
+      const size_t split = Split(run);
+      Compile(run.first(split));
+      return Compile(run.subspan(split));
     }
     NativeRun native{PlaceCode(bytes), {}};
     failed_ |= native.code == nullptr;
@@ -271,8 +304,11 @@ class Maker {
     native_.push_back(std::move(native));
   }
 
-  NativeValues Values(std::span<const size_t> run) const {
+  // Also sets the sides that the run has.
+  NativeValues Values(std::span<const size_t> run,
+                      std::vector<ValueSide>& sides) const {
     NativeValues values;
+    std::map<size_t, int> computed;  // by instruction
     for (size_t k : run) {
       const Step& step = plan_.steps[k];
       const auto slots = Operands(k);
@@ -290,6 +326,7 @@ class Maker {
         }
       }
       values.Compute(*instructions_[k], {operands, slots.size()}, step.d);
+      computed[NumberOf(k)] = static_cast<int>(values.values().size()) - 1;
     }
     for (size_t k = 0; k < values.values().size(); ++k) {
       if (values[k].kind == NativeValue::kInvariant) Describe(values[k]);
@@ -307,7 +344,35 @@ class Maker {
     for (size_t j = 0; j < stored_.size(); ++j) {
       if (stored_[j].alternate > 1) MakeAlternate(run, j, values);
     }
+    for (const program::RareSide& side : sides_) {
+      AddSide(side, computed, values.values(), sides);
+    }
     return values;
+  }
+
+  // Adds a side if the run has all of it, and what decides whether it matters.
+  void AddSide(const program::RareSide& side,
+               const std::map<size_t, int>& computed,
+               std::span<const NativeValue> values,
+               std::vector<ValueSide>& sides) const {
+    const auto condition = computed.find(side.condition);
+    const auto first = computed.lower_bound(side.begin);
+    const auto end = computed.lower_bound(side.end);
+    if (condition == computed.end() || first == end) return;
+    ValueSide own{condition->second, side.when, first->second,
+                  std::prev(end)->second + 1};
+    if (std::distance(first, end) != StepsIn(side)) return;
+    for (int v = own.begin; v < own.end; ++v) {
+      if (values[v].stored >= 0) return;
+    }
+    sides.push_back(own);
+  }
+
+  // The number of steps that compute values of a side block by block.
+  int64_t StepsIn(const program::RareSide& side) const {
+    int64_t count = 0;
+    for (size_t k = 0; k < plan_.steps.size(); ++k) count += IsIn(side, k);
+    return count;
   }
 
   // Stores output j and the next ones together if the run computes all of them.
@@ -377,6 +442,8 @@ class Maker {
   }
 
   const std::span<const Instruction* const> instructions_;
+  const Instruction* const first_instruction_;
+  const std::span<const program::RareSide> sides_;
   const uint16_t first_constant_;
   const std::vector<StoredOutput>& stored_;
   const bool whole_;

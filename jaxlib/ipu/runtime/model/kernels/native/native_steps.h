@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/instructions/step.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/register_plan.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
+#include "jaxlib/ipu/runtime/program/register_rare.h"
 #include "jaxlib/ipu/runtime/support/dtype.h"
 
 namespace ipu::model::IPU_SIMD_NS {
@@ -23,6 +24,8 @@ struct NumberedPlan {
   Plan& plan;
   // What each step computes, null for sources.
   std::span<const program::Instruction* const> instructions;
+  const program::RegisterCode& program;      // that has them
+  std::span<const program::RareSide> sides;  // of it
   uint16_t first_constant;  // slot of the plan's first constant
 };
 

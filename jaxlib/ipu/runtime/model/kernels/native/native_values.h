@@ -44,6 +44,15 @@ struct NativeValue {
                       // the bits of a NaN
 };
 
+// Computed values that only lanes need in which a comparison, an earlier value,
+// holds (`when`) or does not: those from `begin` up to `end`, without the
+// sources that are among them.
+struct ValueSide {
+  int condition;
+  bool when;
+  int begin, end;
+};
+
 // The values of a run of steps, which read and write slots.
 class NativeValues {
  public:

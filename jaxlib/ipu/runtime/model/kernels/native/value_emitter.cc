@@ -13,8 +13,16 @@ namespace ipu::model::IPU_SIMD_NS {
 
 namespace {
 
+// Registers for an instruction with its operands, if these are loaded again. A
+// guess: most take fewer.
+constexpr int kRoom = 5;
+// Bytes below the stack that belong to a function which calls no others, by the
+// ABI of System V.
+constexpr size_t kRedZone = 128;
+
 using program::Instruction;
 using program::Opcode;
+using program::RegisterType;
 
 bool IsShuffled(const NativeValue& v) {
   return v.kind == NativeValue::kElements && !v.source->iterator.dense();
@@ -22,15 +30,18 @@ bool IsShuffled(const NativeValue& v) {
 
 }  // namespace
 
-ValueEmitter::ValueEmitter(std::span<const NativeValue> values, int lanes,
-                           int most_hoisted, int together)
+ValueEmitter::ValueEmitter(std::span<const NativeValue> values,
+                           std::span<const ValueSide> sides, int lanes,
+                           int most_hoisted, int together, bool reloads)
     : values_(values),
+      sides_(sides),
       emit_(lanes, most_hoisted),
       body_(emit_.body()),
       access_(emit_, /*narrow=*/4),
       shuffled_(emit_),
       pointers_(emit_),
       together_(together),
+      reloads_(reloads),
       vectors_(together) {
   FindGroup();
 }
@@ -90,7 +101,7 @@ int ValueEmitter::Get(int value) {
 
 // Before the loop if a register is left, else in it.
 int ValueEmitter::LoadInvariant(const NativeValue& v, State& state) {
-  const int reg = emit_.NewHoisted();
+  const int reg = emit_.TryHoisted();
   Assembler& to = reg < 0 ? body_ : emit_.hoisted();
   state.hoisted = reg >= 0;
   state.reg = state.hoisted ? reg : emit_.NewRegister();
@@ -204,21 +215,166 @@ void ValueEmitter::Vectors(int64_t number, int count, bool tail) {
   }
   states_ = std::move(before);
   emit_.FreeAll();
-  for (size_t k = 0; k < values_.size() && !emit_.failed(); ++k) {
-    const NativeValue& v = values_[k];
-    if (v.kind != NativeValue::kComputed) continue;
-    for (copy_ = 0; copy_ < count; ++copy_) {
-      vector_ = number + copy_;
-      ComputeAndStore(static_cast<int>(k));
+  auto side = sides_.begin();
+  for (int k = 0; k < std::ssize(values_) && !emit_.failed();) {
+    if (side != sides_.end() && k == side->begin) {
+      ComputeSide(*side, number);
+      k = (side++)->end;
+    } else {
+      ComputeInAll(k++, number);
     }
   }
   copy_ = 0;
 }
 
+// Computes a value of all vectors that are interleaved.
+void ValueEmitter::ComputeInAll(int value, int64_t number) {
+  for (copy_ = 0; copy_ < copies_; ++copy_) {
+    vector_ = number + copy_;
+    ComputeAndStore(value);
+  }
+}
+
+// Emits a jump if no lane of the vectors needs a side. None if a comparison is
+// not known as lanes.
+std::optional<size_t> ValueEmitter::JumpOver(const ValueSide& side) {
+  Mask all = {-1, 0};
+  for (copy_ = 0; copy_ < copies_; ++copy_) {
+    const Mask lanes = StateOf(side.condition).flags;
+    if (lanes.reg < 0) return std::nullopt;
+    if (copy_ == 0) {
+      all = lanes;
+      continue;
+    }
+    const Mask both = copy_ == 1 ? emit_.NewMask(lanes.width) : all;
+    emit_.Combine(side.when ? Opcode::kOr : Opcode::kAnd, both, all, lanes);
+    all = both;
+  }
+  if (copies_ > 1) emit_.Free(all);
+  emit_.CompareLanes(all, /*all=*/!side.when);
+  return body_.Jump(Condition::kEqual);
+}
+
+// Jumps over a side that no lane needs. What is loaded in it is loaded again
+// after it.
+void ValueEmitter::ComputeSide(const ValueSide& side, int64_t number) {
+  const std::vector<State> before = states_;
+  const std::optional<size_t> jump = JumpOver(side);
+  copy_ = 0;
+  const std::vector<int> saved =
+      reloads_ ? SaveUnread(side) : std::vector<int>();
+  for (int k = side.begin; k < side.end && !emit_.failed(); ++k) {
+    ComputeInAll(k, number);
+  }
+  copy_ = 0;
+  for (size_t k = 0; k < states_.size(); ++k) {
+    const auto value = static_cast<int>(k % values_.size());
+    State& state = states_[k];
+    if (IsIn(side, value) || state.hoisted || state.reg < 0 ||
+        state.reg == before[k].reg) {
+      continue;
+    }
+    emit_.Free(state.reg);
+    state.reg = -1;
+  }
+  Restore(saved, side);
+  if (jump) body_.Land(*jump);
+}
+
+// Whether a value is computed in a side.
+bool ValueEmitter::IsIn(const ValueSide& side, int value) const {
+  return values_[value].kind == NativeValue::kComputed && value >= side.begin &&
+         value < side.end;
+}
+
+// A place below the stack, which no signal handler changes.
+Address ValueEmitter::RedZone(size_t k) {
+  return {.base = Gpr::kRsp,
+          .indexed = false,
+          .offset = -static_cast<int32_t>((k + 1) * kVectorBytes)};
+}
+
+// Frees registers for a side: some that hold what is read after it, but not in
+// it. Returns them.
+std::vector<int> ValueEmitter::SaveUnread(const ValueSide& side) {
+  std::vector<int> saved;
+  for (int value = 0; value < side.begin; ++value) {
+    const State& state = StateOf(value);
+    const bool in_vector = state.reg >= 0 || !IPU_AVX512;
+    const int reg = state.reg >= 0 ? state.reg : state.flags.reg;
+    if (values_[value].kind != NativeValue::kComputed || reg < 0 ||
+        !in_vector || values_[value].last_use < side.end) {
+      continue;
+    }
+    bool read = false;
+    for (int k = side.begin; k < side.end; ++k) read |= Reads(k, value);
+    if (read || saved.size() == kRedZone / kVectorBytes) continue;
+    body_.Vector(x86::kStore, Lanes{kVectorBytes}, reg, 0,
+                 RedZone(saved.size()));
+    emit_.Free(reg);
+    saved.push_back(reg);
+  }
+  return saved;
+}
+
+// Moves values of a side out of registers that were saved, and restores these.
+void ValueEmitter::Restore(const std::vector<int>& saved,
+                           const ValueSide& side) {
+  for (const int reg : saved) emit_.Take(reg);
+  for (int value = side.begin; value < side.end; ++value) {
+    State& state = StateOf(value);
+    for (int* held : {&state.reg, IPU_AVX512 ? nullptr : &state.flags.reg}) {
+      if (held == nullptr || *held < 0 ||
+          std::find(saved.begin(), saved.end(), *held) == saved.end()) {
+        continue;
+      }
+      const int moved = emit_.NewRegister();
+      body_.Vector(x86::kMove, Lanes{kVectorBytes}, moved, 0, *held);
+      *held = moved;
+    }
+  }
+  for (size_t k = 0; k < saved.size(); ++k) {
+    body_.Vector(x86::kLoad, Lanes{kVectorBytes}, saved[k], 0, RedZone(k));
+  }
+}
+
+// Whether a value is computed from another.
+bool ValueEmitter::Reads(int value, int operand) const {
+  const auto& operands = values_[value].operands;
+  return std::find(std::begin(operands), std::end(operands), operand) !=
+         std::end(operands);
+}
+
+// Frees registers for the computation of a value, from operands that can be
+// loaded again: those that are read last.
+void ValueEmitter::MakeRoom(int value) {
+  const auto next_use = [&](int source) {
+    int use = value + 1;
+    while (use < values_[source].last_use && !Reads(use, source)) ++use;
+    return use;
+  };
+  while (emit_.left() < kRoom) {
+    int last = -1;
+    for (int source = 0; source < value; ++source) {
+      const State& state = StateOf(source);
+      if (values_[source].kind == NativeValue::kComputed || state.hoisted ||
+          state.reg < 0 || Reads(value, source)) {
+        continue;
+      }
+      if (last < 0 || next_use(source) > next_use(last)) last = source;
+    }
+    if (last < 0) return;
+    emit_.Free(StateOf(last).reg);
+    StateOf(last).reg = -1;
+  }
+}
+
 // Frees the registers of what is not needed any more, too.
 void ValueEmitter::ComputeAndStore(int value) {
   const NativeValue& v = values_[value];
+  if (v.kind != NativeValue::kComputed) return;
   computed_ = value;
+  if (reloads_) MakeRoom(value);
   Compute(value);
   if (v.stored >= 0) StoreValue(v, value);
   for (int operand : v.operands) {
@@ -244,7 +400,7 @@ void ValueEmitter::Compute(int value) {
   const NativeValue& v = values_[value];
   const Instruction& i = v.instruction;
   if (i.op == Opcode::kSelect) return Select(value);
-  if (CombineMasks(value)) return;
+  if (CombineMasks(value) || ConvertMask(value)) return;
   std::array<int, 3> r = {};
   for (int k = 0; k < 3; ++k) {
     if (v.operands[k] < 0 || (words_ && !words_->Reads(v, k))) continue;
@@ -292,7 +448,7 @@ bool ValueEmitter::CombineMasks(int value) {
   const Opcode op =
       v.instruction.op == Opcode::kNe ? Opcode::kXor : v.instruction.op;
   if ((op != Opcode::kAnd && op != Opcode::kOr && op != Opcode::kXor) ||
-      v.instruction.type != program::RegisterType::kU32) {
+      v.instruction.type != RegisterType::kU32) {
     return false;
   }
   const Mask a = StateOf(v.operands[0]).flags;
@@ -302,6 +458,21 @@ bool ValueEmitter::CombineMasks(int value) {
   if (both.reg < 0) return false;
   StateOf(value).flags = both;
   emit_.Combine(op, both, a, b);
+  return true;
+}
+
+// A comparison as a float.
+bool ValueEmitter::ConvertMask(int value) {
+  const NativeValue& v = values_[value];
+  const Instruction& i = v.instruction;
+  if (words_ || i.op != Opcode::kConvert || i.type != RegisterType::kF32) {
+    return false;
+  }
+  const Mask flags = StateOf(v.operands[0]).flags;
+  if (flags.reg < 0 || flags.width != 4) return false;
+  const int d = emit_.NewRegister();
+  StateOf(value).reg = d;
+  emit_.FloatFlags(d, flags);
   return true;
 }
 

@@ -27,9 +27,11 @@ namespace ipu::model::IPU_SIMD_NS {
 // The code has rax as the number of the first vector's first element.
 class ValueEmitter {
  public:
-  // `together`: vectors that are interleaved.
-  ValueEmitter(std::span<const NativeValue> values, int lanes, int most_hoisted,
-               int together);
+  // `together`: vectors that are interleaved; `reloads`: whether operands are
+  // loaded again when their registers are needed for something else.
+  ValueEmitter(std::span<const NativeValue> values,
+               std::span<const ValueSide> sides, int lanes, int most_hoisted,
+               int together, bool reloads);
   // With lanes of 1 or 2 bytes.
   ValueEmitter(std::span<const NativeValue> values, std::vector<Range> ranges,
                uint32_t bytes);
@@ -62,6 +64,15 @@ class ValueEmitter {
 
   void FindGroup();
   void Vectors(int64_t number, int count, bool tail);
+  void ComputeInAll(int value, int64_t number);
+  std::optional<size_t> JumpOver(const ValueSide& side);
+  void ComputeSide(const ValueSide& side, int64_t number);
+  bool IsIn(const ValueSide& side, int value) const;
+  static Address RedZone(size_t k);
+  std::vector<int> SaveUnread(const ValueSide& side);
+  void Restore(const std::vector<int>& saved, const ValueSide& side);
+  void MakeRoom(int value);
+  bool Reads(int value, int operand) const;
   void ComputeAndStore(int value);
   State& StateOf(int value);
   int64_t FirstLane() const { return int64_t{copy_} * emit_.lanes(); }
@@ -77,9 +88,11 @@ class ValueEmitter {
   void Compute(int value);
   void Compare(int value, int a, int b);
   bool CombineMasks(int value);
+  bool ConvertMask(int value);
   void Select(int value);
 
   const std::span<const NativeValue> values_;
+  const std::span<const ValueSide> sides_;  // ascending
   VectorEmitter emit_;
   Assembler& body_;
   ElementAccess access_;
@@ -87,6 +100,7 @@ class ValueEmitter {
   Pointers pointers_;
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
   const int together_;
+  const bool reloads_ = false;
   std::vector<State> states_;  // of each of the vectors that are interleaved
   std::vector<Quad> quads_;    // without words
   bool numbered_ = false;      // pointers advance from group to group

@@ -47,6 +47,7 @@ int VectorEmitter::Number(uint32_t width, uint64_t bits) {
 int VectorEmitter::TryNumber(uint32_t width, uint64_t bits) {
   const auto at = numbers_.find({width, bits});
   if (at != numbers_.end()) return at->second;
+  asked_.insert({width, bits});
   const int reg = NewHoisted();
   if (reg < 0) return reg;
   numbers_[{width, bits}] = reg;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,10 @@ inline constexpr int kTailMask = 1;
 inline constexpr int kRegisters = 16;
 inline constexpr int kMostHoisted = 9;  // a guess: half
 #endif
+
+// If the registers do not suffice, fewer loop-invariant values are kept in
+// them, at least this many: a guess, for the numbers that instructions need.
+inline constexpr int kFewestHoisted = 2;
 
 // Predicates of float comparisons: ordered, except for !=.
 inline constexpr int kEqF = 0, kLtF = 1, kLeF = 2, kUnorderedF = 3, kNeF = 4,
@@ -80,16 +85,25 @@ class VectorEmitter {
   }
 
   int NewRegister();
+  void Take(int reg) { used_ |= uint32_t{1} << reg; }
   void Free(int reg) { used_ &= ~(uint32_t{1} << reg); }
   void FreeAll() { used_ = masks_used_ = 0; }
   // How many registers NewRegister can still give.
   int left() const { return top_ - std::popcount(used_); }
   // A register for a loop-invariant value; -1 if none is left.
   int NewHoisted();
+  // The same for one that can be loaded from memory in the loop, too: if there
+  // are but few, they are left to the numbers that instructions need.
+  int TryHoisted() {
+    return most_hoisted_ > kFewestHoisted ? NewHoisted() : -1;
+  }
   // A vector with a number in all lanes, of 1, 2, 4 or 8 bytes.
   int Number(uint32_t width, uint64_t bits);
   // The same, but -1 if no register is left for it.
   int TryNumber(uint32_t width, uint64_t bits);
+  // The width and the bits of each number that code has asked for.
+  using Numbers = std::set<std::pair<uint32_t, uint64_t>>;
+  const Numbers& asked() const { return asked_; }
 
   // Bytes that the code may read: their offset among its constants.
   size_t Constant(const std::vector<uint8_t>& bytes);
@@ -132,8 +146,14 @@ class VectorEmitter {
   // Sets the zero flag unless the mask has its first lane, of 4 or 8 bytes.
   // Changes rcx.
   void TestFirst(Mask mask);
+  // Sets the zero flag if a mask has no lane, of 4 or 8 bytes, or all of them.
+  // In vectors that are not whole, lanes that do not count may clear it.
+  // Changes rcx.
+  void CompareLanes(Mask mask, bool all);
   // d <- mask ? 1 : 0
   void Flags(int d, Mask mask);
+  // The same as floats of 4 bytes, of a mask of such lanes.
+  void FloatFlags(int d, Mask mask);
   // d <- mask ? yes : no. d may be one of them. A mask of 1- or 2-byte lanes
   // selects such lanes.
   void Blend(uint32_t width, Mask mask, int d, int no, int yes);
@@ -247,6 +267,7 @@ class VectorEmitter {
   Assembler hoisted_;
   Assembler body_;
   std::map<std::pair<uint32_t, uint64_t>, int> numbers_;
+  Numbers asked_;
   std::map<std::pair<uint64_t, uint64_t>, int> sixteens_;
   std::vector<uint8_t> constants_;
   std::map<size_t, int> tables_;  // hoisted ones

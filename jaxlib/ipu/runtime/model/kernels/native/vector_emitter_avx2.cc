@@ -45,11 +45,21 @@ void VectorEmitter::TestFirst(Mask mask) {
   body_.Vector(x86::kStoreLow, {16}, mask.reg, 0, static_cast<int>(Gpr::kRcx));
   body_.Test32(Gpr::kRcx, Gpr::kRcx);
 }
+void VectorEmitter::CompareLanes(Mask mask, bool all) {
+  const Lanes lanes = Of(mask.width);
+  body_.Vector(x86::Float(x86::kSignsF, mask.width == 8), lanes,
+               static_cast<int>(Gpr::kRcx), 0, mask.reg);
+  const int count = std::max(lanes.bytes, 16) / static_cast<int>(mask.width);
+  body_.Compute32(Alu::kCompare, Gpr::kRcx, all ? (1 << count) - 1 : 0);
+}
 void VectorEmitter::Flags(int d, Mask mask) {
   if (mask.width == 1) return Op(x86::kAnd, 1, d, mask.reg, Number(1, 1));
   if (mask.width == 2) return Shift(x86::kLogicalRight, 2, d, mask.reg, 15);
   if (mask.width == 8) LowHalves(d, mask.reg);
   Shift(x86::kLogicalRight, 4, d, mask.width == 8 ? d : mask.reg, 31);
+}
+void VectorEmitter::FloatFlags(int d, Mask mask) {
+  Op(x86::kAnd, 4, d, mask.reg, One(4, /*is_float=*/true));
 }
 void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
   int lanes = mask.reg;

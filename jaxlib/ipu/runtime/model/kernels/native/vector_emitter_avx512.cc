@@ -72,10 +72,18 @@ void VectorEmitter::TestFirst(Mask mask) {
   body_.Bytes({0xc5, 0xfb, 0x93, 0xc8 | mask.reg,  // kmovd ecx, mask
                0xf6, 0xc1, 1});                    // test cl, 1
 }
+void VectorEmitter::CompareLanes(Mask mask, bool all) {
+  body_.Bytes({0xc5, 0xfb, 0x93, 0xc8 | mask.reg});  // kmovd ecx, mask
+  body_.Compute32(Alu::kCompare, Gpr::kRcx, all ? (1 << lanes_) - 1 : 0);
+}
 void VectorEmitter::Flags(int d, Mask mask) {
   const uint32_t w = mask.width <= 2 ? mask.width : 4;
   body_.Vector(OfWidth(x86::kLoadNarrow, x86::kMove, w),
                Of(w, mask.reg, /*zero=*/true), d, 0, Number(w, 1));
+}
+void VectorEmitter::FloatFlags(int d, Mask mask) {
+  body_.Vector(x86::kMove, Of(4, mask.reg, /*zero=*/true), d, 0,
+               One(4, /*is_float=*/true));
 }
 void VectorEmitter::Blend(uint32_t width, Mask mask, int d, int no, int yes) {
   body_.Vector(OfWidth(x86::kBlendNarrow, x86::kBlend, width),

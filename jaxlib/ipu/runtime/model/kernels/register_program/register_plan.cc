@@ -10,6 +10,7 @@
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_builder.h"
 #include "jaxlib/ipu/runtime/model/kernels/register_program/plan_sources.h"
 #include "jaxlib/ipu/runtime/program/register_narrow.h"
+#include "jaxlib/ipu/runtime/program/register_rare.h"
 #include "jaxlib/ipu/runtime/program/register_simplify.h"
 #include "jaxlib/ipu/runtime/support/threshold.h"
 
@@ -122,6 +123,7 @@ class Planner {
   }
 
   RegisterCode program_;
+  std::vector<program::RareSide> sides_;  // of the program
   const ProgramContext& context_;
   Plan& plan_;
   PlanBuilder builder_;
@@ -181,6 +183,7 @@ void Planner::Classify() {
   program::NarrowIntegers(program_, context_.shape);
   program::Simplify(program_, row);
   ForwardAliases(program_);
+  sides_ = program::GatherRareSides(program_);
   FindMoved();
   values_.resize(program_.code.size());
   const std::vector<bool> once = program::UniformValues(program_, uniform);
@@ -454,7 +457,8 @@ Status Planner::Run() {
                          " instructions has too many values at once");
   }
   FinishOutputs();
-  MakeNative({plan_, builder_.instructions(), builder_.first_constant()},
+  MakeNative({plan_, builder_.instructions(), program_, sides_,
+              builder_.first_constant()},
              stored_, /*whole=*/context_.results != nullptr);
   builder_.LayOut();
   return Status();

@@ -1,0 +1,185 @@
+#include "jaxlib/ipu/runtime/program/register_rare.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace ipu::program {
+namespace {
+
+// Sides of fewer instructions are always computed. A guess: a jump that is
+// predicted wrongly takes the time of some twenty.
+constexpr size_t kFewestInSide = 16;
+
+// Whether a comparison of floats, or several, rarely gives `what`. It is NaN or
+// infinity that is rare, or an exact value: where another comparison holds for
+// all or for no floats, only data tell.
+bool IsRare(const std::vector<Instruction>& code, uint16_t value, bool what) {
+  const Instruction& i = code[value];
+  switch (i.op) {
+    case Opcode::kEq:
+    case Opcode::kNe: {
+      const bool with_itself = i.values[0] == i.values[1];
+      return IsFloat(i.type) && what == ((i.op == Opcode::kEq) != with_itself);
+    }
+    case Opcode::kIsFinite:
+      return !what;
+    case Opcode::kAnd:
+    case Opcode::kOr: {
+      const bool a = IsRare(code, i.values[0], what);
+      const bool b = IsRare(code, i.values[1], what);
+      return what == (i.op == Opcode::kAnd) ? a || b : a && b;
+    }
+    default:
+      return false;
+  }
+}
+
+// Of the values of a side until it has a place.
+struct Members {
+  uint16_t condition = 0;
+  bool when = false;
+  std::vector<uint16_t> values;  // ascending
+  bool placing = false;
+};
+
+class Gatherer {
+ public:
+  explicit Gatherer(RegisterCode& program)
+      : program_(program),
+        code_(program.code),
+        used_(code_.size()),
+        side_(code_.size(), kNone) {}
+
+  std::vector<RareSide> Run() {
+    FindSides();
+    while (!Place()) {
+    }
+    Renumber();
+    return std::move(placed_sides_);
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  // Sets the side of each value that has one, of all its uses alike.
+  void FindSides() {
+    for (const uint16_t value : program_.outputs) used_[value] = true;
+    std::map<std::pair<uint16_t, bool>, int> known;
+    for (size_t at = code_.size(); at-- > 0;) {
+      const Instruction& i = code_[at];
+      if (!used_[at]) continue;
+      if (side_[at] != kNone) {
+        sides_[side_[at]].values.push_back(static_cast<uint16_t>(at));
+      }
+      for (size_t k = 0; k < i.operands().size(); ++k) {
+        const uint16_t value = i.values[k];
+        int side = side_[at];
+        if (side == kNone && i.op == Opcode::kSelect && k > 0 &&
+            IsRare(code_, i.values[0], k == 1)) {
+          const std::pair key(i.values[0], k == 1);
+          const auto next = static_cast<int>(sides_.size());
+          side = known.insert({key, next}).first->second;
+          if (side == next) sides_.push_back({key.first, key.second, {}});
+        }
+        side_[value] = used_[value] && side_[value] != side ? kNone : side;
+        used_[value] = true;
+      }
+    }
+    for (Members& side : sides_) {
+      std::reverse(side.values.begin(), side.values.end());
+      if (side.values.size() < kFewestInSide) Dissolve(side);
+    }
+  }
+
+  void Dissolve(Members& side) {
+    for (const uint16_t value : side.values) side_[value] = kNone;
+    side.values.clear();
+  }
+
+  // Orders all values. Returns false, with one side less, if a side would come
+  // before its own operands.
+  bool Place() {
+    order_.clear();
+    placed_.assign(code_.size(), false);
+    placed_sides_.clear();
+    for (Members& side : sides_) side.placing = false;
+    for (size_t at = 0; at < code_.size(); ++at) {
+      const auto value = static_cast<uint16_t>(at);
+      if (used_[at] && side_[at] == kNone && !PlaceValue(value)) return false;
+    }
+    return true;
+  }
+
+  bool PlaceValue(uint16_t value) {
+    if (placed_[value]) return true;
+    if (side_[value] != kNone) return PlaceSide(sides_[side_[value]]);
+    for (const uint16_t operand : code_[value].operands()) {
+      if (!PlaceValue(operand)) return false;
+    }
+    Append(value);
+    return true;
+  }
+
+  bool PlaceSide(Members& side) {
+    if (side.placing) {
+      Dissolve(side);
+      return false;
+    }
+    side.placing = true;
+    const int number = side_[side.values[0]];
+    if (!PlaceValue(side.condition)) return false;
+    for (const uint16_t value : side.values) {
+      for (const uint16_t operand : code_[value].operands()) {
+        if (side_[operand] != number && !PlaceValue(operand)) return false;
+      }
+    }
+    const size_t begin = order_.size();
+    for (const uint16_t value : side.values) Append(value);
+    placed_sides_.push_back({side.condition, side.when,
+                             static_cast<uint16_t>(begin),
+                             static_cast<uint16_t>(order_.size())});
+    return true;
+  }
+
+  void Append(uint16_t value) {
+    placed_[value] = true;
+    order_.push_back(value);
+  }
+
+  void Renumber() {
+    std::vector<uint16_t> number(code_.size());
+    std::vector<Instruction> ordered;
+    for (const uint16_t value : order_) {
+      number[value] = static_cast<uint16_t>(ordered.size());
+      ordered.push_back(code_[value]);
+      for (uint16_t& operand : ordered.back().operands()) {
+        operand = number[operand];
+      }
+    }
+    code_ = std::move(ordered);
+    for (uint16_t& value : program_.outputs) value = number[value];
+    for (RareSide& side : placed_sides_)
+      side.condition = number[side.condition];
+  }
+
+  RegisterCode& program_;
+  std::vector<Instruction>& code_;
+  std::vector<bool> used_;
+  std::vector<int> side_;  // the side of each value
+  std::vector<Members> sides_;
+  std::vector<uint16_t> order_;
+  std::vector<bool> placed_;
+  std::vector<RareSide> placed_sides_;
+};
+
+}  // namespace
+
+std::vector<RareSide> GatherRareSides(RegisterCode& program) {
+  if (program.code.size() < kFewestInSide) return {};
+  return Gatherer(program).Run();
+}
+
+}  // namespace ipu::program
