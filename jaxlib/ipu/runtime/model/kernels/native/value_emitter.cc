@@ -32,17 +32,16 @@ bool IsShuffled(const NativeValue& v) {
 
 ValueEmitter::ValueEmitter(std::span<const NativeValue> values,
                            std::span<const ValueSide> sides, int lanes,
-                           int most_hoisted, int together, bool reloads)
+                           Manner manner)
     : values_(values),
       sides_(sides),
-      emit_(lanes, most_hoisted),
+      emit_(lanes, manner.most_hoisted),
       body_(emit_.body()),
       access_(emit_, /*narrow=*/4),
       shuffled_(emit_),
       pointers_(emit_),
-      together_(together),
-      reloads_(reloads),
-      vectors_(together) {
+      manner_(manner),
+      vectors_(manner.together) {
   FindGroup();
 }
 
@@ -55,7 +54,7 @@ ValueEmitter::ValueEmitter(std::span<const NativeValue> values,
       shuffled_(emit_),
       pointers_(emit_),
       words_(std::in_place, emit_, values, std::move(ranges), bytes),
-      together_(1) {
+      manner_() {
   FindGroup();
 }
 
@@ -209,7 +208,7 @@ void ValueEmitter::Vectors(int64_t number, int count, bool tail) {
   access_.SetTail(tail);
   tail_ = tail;
   copies_ = count;
-  std::vector<State> before(together_ * values_.size());
+  std::vector<State> before(together() * values_.size());
   for (size_t k = 0; k < states_.size(); ++k) {
     if (states_[k].hoisted) before[k] = states_[k];
   }
@@ -262,7 +261,7 @@ void ValueEmitter::ComputeSide(const ValueSide& side, int64_t number) {
   const std::optional<size_t> jump = JumpOver(side);
   copy_ = 0;
   const std::vector<int> saved =
-      reloads_ ? SaveUnread(side) : std::vector<int>();
+      manner_.reloads && copies_ == 1 ? SaveUnread(side) : std::vector<int>();
   for (int k = side.begin; k < side.end && !emit_.failed(); ++k) {
     ComputeInAll(k, number);
   }
@@ -345,8 +344,8 @@ bool ValueEmitter::Reads(int value, int operand) const {
          std::end(operands);
 }
 
-// Frees registers for the computation of a value, from operands that can be
-// loaded again: those that are read last.
+// Frees registers for the computation of a value, from operands of any of the
+// vectors that can be loaded again: those that are read last.
 void ValueEmitter::MakeRoom(int value) {
   const auto next_use = [&](int source) {
     int use = value + 1;
@@ -354,18 +353,24 @@ void ValueEmitter::MakeRoom(int value) {
     return use;
   };
   while (emit_.left() < kRoom) {
-    int last = -1;
-    for (int source = 0; source < value; ++source) {
-      const State& state = StateOf(source);
+    State* last = nullptr;
+    int last_use = 0;
+    for (size_t k = 0; k < states_.size(); ++k) {
+      const auto source = static_cast<int>(k % values_.size());
+      State& state = states_[k];
       if (values_[source].kind == NativeValue::kComputed || state.hoisted ||
           state.reg < 0 || Reads(value, source)) {
         continue;
       }
-      if (last < 0 || next_use(source) > next_use(last)) last = source;
+      const int use = next_use(source);
+      if (use > last_use) {
+        last = &state;
+        last_use = use;
+      }
     }
-    if (last < 0) return;
-    emit_.Free(StateOf(last).reg);
-    StateOf(last).reg = -1;
+    if (last == nullptr) return;
+    emit_.Free(last->reg);
+    last->reg = -1;
   }
 }
 
@@ -374,7 +379,7 @@ void ValueEmitter::ComputeAndStore(int value) {
   const NativeValue& v = values_[value];
   if (v.kind != NativeValue::kComputed) return;
   computed_ = value;
-  if (reloads_) MakeRoom(value);
+  if (manner_.reloads) MakeRoom(value);
   Compute(value);
   if (v.stored >= 0) StoreValue(v, value);
   for (int operand : v.operands) {

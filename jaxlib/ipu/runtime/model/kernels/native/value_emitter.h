@@ -24,14 +24,20 @@
 
 namespace ipu::model::IPU_SIMD_NS {
 
+// How registers are used.
+struct Manner {
+  int most_hoisted = kMostHoisted;  // that hold loop-invariant values
+  int together = 1;                 // vectors that are interleaved
+  // Whether operands are loaded again when their registers are needed for
+  // something else.
+  bool reloads = false;
+};
+
 // The code has rax as the number of the first vector's first element.
 class ValueEmitter {
  public:
-  // `together`: vectors that are interleaved; `reloads`: whether operands are
-  // loaded again when their registers are needed for something else.
   ValueEmitter(std::span<const NativeValue> values,
-               std::span<const ValueSide> sides, int lanes, int most_hoisted,
-               int together, bool reloads);
+               std::span<const ValueSide> sides, int lanes, Manner manner);
   // With lanes of 1 or 2 bytes.
   ValueEmitter(std::span<const NativeValue> values, std::vector<Range> ranges,
                uint32_t bytes);
@@ -42,13 +48,13 @@ class ValueEmitter {
   int64_t vectors() const { return vectors_; }
   // Whether a vector's code depends on its number in the group.
   bool numbered() const { return numbered_; }
-  int together() const { return together_; }
+  int together() const { return manner_.together; }
 
   // Emits a vector, which is the given one of its group. In a tail not all
   // lanes are elements.
   void Vector(int64_t number, bool tail) { Vectors(number, 1, tail); }
   // Emits the vectors that are interleaved, from the given one on.
-  void Together(int64_t number) { Vectors(number, together_, false); }
+  void Together(int64_t number) { Vectors(number, together(), false); }
 
   // Whether a value can be stored past the caches, and whether such ones are.
   bool Streams(const NativeValue& v) const;
@@ -99,8 +105,7 @@ class ValueEmitter {
   LaneLoads shuffled_;
   Pointers pointers_;
   std::optional<WordEmitter> words_;  // for lanes of 8 and 16 bits
-  const int together_;
-  const bool reloads_ = false;
+  const Manner manner_;
   std::vector<State> states_;  // of each of the vectors that are interleaved
   std::vector<Quad> quads_;    // without words
   bool numbered_ = false;      // pointers advance from group to group
