@@ -383,6 +383,29 @@ TEST(RareSides, AreNotUsedElsewhere) {
   EXPECT_TRUE(GatherRareSides(program).empty());
 }
 
+// A side that waits for a long chain after its first choice, and comparisons of
+// which there are 2^100 ways to the first one.
+TEST(RareSides, OfDeepPrograms) {
+  RegisterCode program = Choice({Opcode::kEq, F32, {0, 1}, 0}, 20, true);
+  const auto add = [&](const Instruction& i) {
+    program.code.push_back(i);
+    return static_cast<uint16_t>(program.code.size() - 1);
+  };
+  uint16_t all = 2;
+  for (int k = 0; k < 100; ++k) all = add({Opcode::kAnd, U32, {all, all}, 0});
+  program.outputs.push_back(add({Opcode::kSelect, F32, {all, 0, 1}, 0}));
+  uint16_t last = 0;
+  for (int k = 0; k < 60'000; ++k)
+    last = add({Opcode::kNegate, F32, {last}, 0});
+  program.outputs.push_back(last);
+  const uint16_t sum = add({Opcode::kAdd, F32, {22, last}, 0});
+  program.outputs.push_back(add({Opcode::kSelect, F32, {2, sum, 0}, 0}));
+  const std::vector<RareSide> sides = GatherRareSides(program);
+  ASSERT_EQ(sides.size(), 1u);
+  EXPECT_EQ(sides[0].end - sides[0].begin, 21);
+  EXPECT_GT(sides[0].begin, 60'000);
+}
+
 // A second part of the side depends on the first choice.
 TEST(RareSides, DoNotWaitForTheirOwnChoices) {
   RegisterCode program = Choice({Opcode::kEq, F32, {0, 1}, 0}, 20, true);

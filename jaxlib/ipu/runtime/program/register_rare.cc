@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <utility>
 
 namespace ipu::program {
@@ -12,30 +11,6 @@ namespace {
 // Sides of fewer instructions are always computed. A guess: a jump that is
 // predicted wrongly takes the time of some twenty.
 constexpr size_t kFewestInSide = 16;
-
-// Whether a comparison of floats, or several, rarely gives `what`. It is NaN or
-// infinity that is rare, or an exact value: where another comparison holds for
-// all or for no floats, only data tell.
-bool IsRare(const std::vector<Instruction>& code, uint16_t value, bool what) {
-  const Instruction& i = code[value];
-  switch (i.op) {
-    case Opcode::kEq:
-    case Opcode::kNe: {
-      const bool with_itself = i.values[0] == i.values[1];
-      return IsFloat(i.type) && what == ((i.op == Opcode::kEq) != with_itself);
-    }
-    case Opcode::kIsFinite:
-      return !what;
-    case Opcode::kAnd:
-    case Opcode::kOr: {
-      const bool a = IsRare(code, i.values[0], what);
-      const bool b = IsRare(code, i.values[1], what);
-      return what == (i.op == Opcode::kAnd) ? a || b : a && b;
-    }
-    default:
-      return false;
-  }
-}
 
 // Of the values of a side until it has a place.
 struct Members {
@@ -50,12 +25,18 @@ class Gatherer {
   explicit Gatherer(RegisterCode& program)
       : program_(program),
         code_(program.code),
+        rarely_{std::vector<bool>(code_.size()),
+                std::vector<bool>(code_.size())},
         used_(code_.size()),
         side_(code_.size(), kNone) {}
 
   std::vector<RareSide> Run() {
+    for (size_t at = 0; at < code_.size(); ++at) {
+      for (const bool what : {false, true})
+        rarely_[what][at] = IsRare(at, what);
+    }
     FindSides();
-    while (!Place()) {
+    while (!PlaceAll()) {
     }
     Renumber();
     return std::move(placed_sides_);
@@ -63,6 +44,31 @@ class Gatherer {
 
  private:
   static constexpr int kNone = -1;
+
+  // Whether a comparison of floats, or several, rarely gives `what`. It is NaN
+  // or infinity that is rare, or an exact value: where another comparison holds
+  // for all or for no floats, only data tell.
+  bool IsRare(size_t value, bool what) const {
+    const Instruction& i = code_[value];
+    switch (i.op) {
+      case Opcode::kEq:
+      case Opcode::kNe: {
+        const bool with_itself = i.values[0] == i.values[1];
+        return IsFloat(i.type) &&
+               what == ((i.op == Opcode::kEq) != with_itself);
+      }
+      case Opcode::kIsFinite:
+        return !what;
+      case Opcode::kAnd:
+      case Opcode::kOr: {
+        const bool a = rarely_[what][i.values[0]];
+        const bool b = rarely_[what][i.values[1]];
+        return what == (i.op == Opcode::kAnd) ? a || b : a && b;
+      }
+      default:
+        return false;
+    }
+  }
 
   // Sets the side of each value that has one, of all its uses alike.
   void FindSides() {
@@ -78,7 +84,7 @@ class Gatherer {
         const uint16_t value = i.values[k];
         int side = side_[at];
         if (side == kNone && i.op == Opcode::kSelect && k > 0 &&
-            IsRare(code_, i.values[0], k == 1)) {
+            rarely_[k == 1][i.values[0]]) {
           const std::pair key(i.values[0], k == 1);
           const auto next = static_cast<int>(sides_.size());
           side = known.insert({key, next}).first->second;
@@ -101,47 +107,71 @@ class Gatherer {
 
   // Orders all values. Returns false, with one side less, if a side would come
   // before its own operands.
-  bool Place() {
+  bool PlaceAll() {
     order_.clear();
     placed_.assign(code_.size(), false);
     placed_sides_.clear();
     for (Members& side : sides_) side.placing = false;
     for (size_t at = 0; at < code_.size(); ++at) {
       const auto value = static_cast<uint16_t>(at);
-      if (used_[at] && side_[at] == kNone && !PlaceValue(value)) return false;
+      if (used_[at] && side_[at] == kNone && !Place(value)) return false;
     }
     return true;
   }
 
-  bool PlaceValue(uint16_t value) {
-    if (placed_[value]) return true;
-    if (side_[value] != kNone) return PlaceSide(sides_[side_[value]]);
-    for (const uint16_t operand : code_[value].operands()) {
-      if (!PlaceValue(operand)) return false;
-    }
-    Append(value);
-    return true;
-  }
-
-  bool PlaceSide(Members& side) {
-    if (side.placing) {
-      Dissolve(side);
-      return false;
-    }
-    side.placing = true;
-    const int number = side_[side.values[0]];
-    if (!PlaceValue(side.condition)) return false;
-    for (const uint16_t value : side.values) {
-      for (const uint16_t operand : code_[value].operands()) {
-        if (side_[operand] != number && !PlaceValue(operand)) return false;
+  // Places a value after all that it needs; programs may be too deep for a
+  // recursion.
+  bool Place(uint16_t root) {
+    std::vector<uint16_t> todo{root};
+    while (!todo.empty()) {
+      const uint16_t value = todo.back();
+      const size_t before = todo.size();
+      if (!placed_[value] && !PushNeeds(value, todo)) return false;
+      if (todo.size() > before) continue;
+      todo.pop_back();
+      if (placed_[value]) continue;
+      if (side_[value] == kNone) {
+        Append(value);
+      } else {
+        AppendSide(sides_[side_[value]]);
       }
     }
+    return true;
+  }
+
+  // Adds what is not placed of what a value, or its side, needs.
+  bool PushNeeds(uint16_t value, std::vector<uint16_t>& todo) {
+    const int own = side_[value];
+    const auto push = [&](uint16_t operand) {
+      const int side = side_[operand];
+      if (placed_[operand] || (side != kNone && side == own)) return true;
+      if (side != kNone && sides_[side].placing) {
+        Dissolve(sides_[side]);
+        return false;
+      }
+      todo.push_back(operand);
+      return true;
+    };
+    if (own == kNone) {
+      const auto& operands = code_[value].operands();
+      return std::all_of(operands.begin(), operands.end(), push);
+    }
+    Members& side = sides_[own];
+    side.placing = true;
+    if (!push(side.condition)) return false;
+    for (const uint16_t member : side.values) {
+      const auto& operands = code_[member].operands();
+      if (!std::all_of(operands.begin(), operands.end(), push)) return false;
+    }
+    return true;
+  }
+
+  void AppendSide(const Members& side) {
     const size_t begin = order_.size();
     for (const uint16_t value : side.values) Append(value);
     placed_sides_.push_back({side.condition, side.when,
                              static_cast<uint16_t>(begin),
                              static_cast<uint16_t>(order_.size())});
-    return true;
   }
 
   void Append(uint16_t value) {
@@ -167,6 +197,7 @@ class Gatherer {
 
   RegisterCode& program_;
   std::vector<Instruction>& code_;
+  std::vector<bool> rarely_[2];  // is false, is true
   std::vector<bool> used_;
   std::vector<int> side_;  // the side of each value
   std::vector<Members> sides_;

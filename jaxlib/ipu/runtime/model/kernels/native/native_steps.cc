@@ -51,7 +51,12 @@ class Maker {
         elements_(plan_.steps.size()),
         fused_(plan_.steps.size()),
         stores_elements_(plan_.outputs.size()),
-        alternates_(plan_.outputs.size()) {}
+        alternates_(plan_.outputs.size()),
+        side_steps_(sides_.size()) {
+    for (size_t k = 0; k < plan_.steps.size(); ++k) {
+      if (const auto side = SideOf(k)) ++side_steps_[*side];
+    }
+  }
 
   void Run() {
     FuseLoads();
@@ -237,28 +242,35 @@ class Maker {
   size_t NumberOf(size_t k) const {
     return instructions_[k] - first_instruction_;
   }
-  // Whether a side of the program has a step.
-  bool IsIn(const program::RareSide& side, size_t k) const {
-    if (instructions_[k] == nullptr) return false;
-    return NumberOf(k) >= side.begin && NumberOf(k) < side.end;
+  // The first side of the program that does not end before an instruction.
+  size_t SideFrom(size_t instruction) const {
+    const auto at = std::partition_point(
+        sides_.begin(), sides_.end(),
+        [&](const program::RareSide& s) { return s.end <= instruction; });
+    return at - sides_.begin();
+  }
+  // The side that has a step.
+  std::optional<size_t> SideOf(size_t k) const {
+    if (instructions_[k] == nullptr) return std::nullopt;
+    const size_t side = SideFrom(NumberOf(k));
+    if (side == sides_.size() || NumberOf(k) < sides_[side].begin) {
+      return std::nullopt;
+    }
+    return side;
   }
 
   // Where a run is split in two: near its middle, in no side.
   size_t Split(std::span<const size_t> run) const {
-    size_t at = run.size() / 2;
-    for (const program::RareSide& side : sides_) {
-      if (!IsIn(side, run[at]) || !IsIn(side, run[at - 1])) continue;
-      size_t begin = at, end = at;
-      while (begin > 0 && IsIn(side, run[begin - 1])) --begin;
-      while (end < run.size() && IsIn(side, run[end])) ++end;
-      if (end < run.size() && (begin == 0 || end - at < at - begin)) {
-        at = end;
-      } else if (begin > 0) {
-        at = begin;
-      }
-      break;
-    }
-    return at;
+    const size_t middle = run.size() / 2;
+    const auto side = SideOf(run[middle]);
+    size_t begin = middle, end = middle;
+    if (!side) return middle;
+    while (begin > 0 && SideOf(run[begin - 1]) == side) --begin;
+    while (end < run.size() && SideOf(run[end]) == side) ++end;
+    if (begin == 0 && end == run.size()) return middle;
+    if (begin == 0) return end;
+    if (end == run.size()) return begin;
+    return end - middle < middle - begin ? end : begin;
   }
 
   // Compiles a run; splits it in two if the registers do not suffice.
@@ -344,35 +356,31 @@ class Maker {
     for (size_t j = 0; j < stored_.size(); ++j) {
       if (stored_[j].alternate > 1) MakeAlternate(run, j, values);
     }
-    for (const program::RareSide& side : sides_) {
+    for (size_t side = SideFrom(computed.begin()->first);
+         side < sides_.size() && sides_[side].begin <= computed.rbegin()->first;
+         ++side) {
       AddSide(side, computed, values.values(), sides);
     }
     return values;
   }
 
   // Adds a side if the run has all of it, and what decides whether it matters.
-  void AddSide(const program::RareSide& side,
-               const std::map<size_t, int>& computed,
+  void AddSide(size_t number, const std::map<size_t, int>& computed,
                std::span<const NativeValue> values,
                std::vector<ValueSide>& sides) const {
+    const program::RareSide& side = sides_[number];
     const auto condition = computed.find(side.condition);
     const auto first = computed.lower_bound(side.begin);
     const auto end = computed.lower_bound(side.end);
-    if (condition == computed.end() || first == end) return;
-    ValueSide own{condition->second, side.when, first->second,
-                  std::prev(end)->second + 1};
-    if (std::distance(first, end) != StepsIn(side)) return;
-    for (int v = own.begin; v < own.end; ++v) {
+    if (condition == computed.end() ||
+        std::distance(first, end) != side_steps_[number] || first == end) {
+      return;
+    }
+    const int last = std::prev(end)->second;
+    for (int v = first->second; v <= last; ++v) {
       if (values[v].stored >= 0) return;
     }
-    sides.push_back(own);
-  }
-
-  // The number of steps that compute values of a side block by block.
-  int64_t StepsIn(const program::RareSide& side) const {
-    int64_t count = 0;
-    for (size_t k = 0; k < plan_.steps.size(); ++k) count += IsIn(side, k);
-    return count;
+    sides.push_back({condition->second, side.when, first->second, last + 1});
   }
 
   // Stores output j and the next ones together if the run computes all of them.
@@ -459,6 +467,8 @@ class Maker {
   std::vector<NativeRun> native_;
   std::vector<bool> stores_elements_;
   std::vector<size_t> alternates_;  // how many are stored with an output
+  // For each side, the steps that compute its values block by block.
+  std::vector<int64_t> side_steps_;
   std::map<const Source*, program::RegisterType> indices_;
   std::vector<const Source*> shuffled_;  // operands whose lanes are shuffled
   double saved_ = 0;
