@@ -212,28 +212,30 @@ def test_broadcast_in_dim(check, x, data):
 
 @given(arrays(max_rank=2), st.data())
 def test_broadcasts_with_a_reshape_between_them(check, x, data):
-  sizes = st.lists(st.integers(1, 3), max_size=2)
-
-  def wider(shape):  # new dimensions around each one
-    parts = [[(n, False) for n in data.draw(sizes)]]
+  def broadcast(shape):  # new dimensions around each one, which may be wider
+    sizes = st.lists(st.integers(1, 3), max_size=1)
+    result, dims = data.draw(sizes), []
     for n in shape:
-      parts.append([(n, True), *[(n, False) for n in data.draw(sizes)]])
-    dims = [d for part in parts for d in part]
-    kept = [i for i, (_, old) in enumerate(dims) if old]
-    return [n for n, _ in dims], kept
+      dims.append(len(result))
+      result.append(data.draw(st.integers(1, 3)) if n == 1 else n)
+      result += data.draw(sizes)
+    return result, dims
 
-  def regrouped(shape):  # merged dimensions, and now and then others
-    if data.draw(st.integers(0, 3)) == 0:
-      return [math.prod(shape)]
+  def reshape(shape):  # merges dimensions, and splits one now and then
     ends = [i for i in range(1, len(shape)) if data.draw(st.booleans())]
-    return [
+    merged = [
       math.prod(shape[a:b])
       for a, b in zip([0, *ends], [*ends, len(shape)], strict=True)
     ]
+    at = data.draw(st.integers(0, len(merged) - 1))
+    parts = [k for k in (1, 2, 3) if merged[at] % k == 0]
+    k = data.draw(st.sampled_from(parts))
+    split = [k, merged[at] // k] if data.draw(st.booleans()) else [merged[at]]
+    return [*merged[:at], *split, *merged[at + 1 :]]
 
-  first, first_dims = wider(x.shape)
-  middle = regrouped(first)
-  last, last_dims = wider(middle)
+  first, first_dims = broadcast(x.shape)
+  middle = reshape(first)
+  last, last_dims = broadcast(middle)
 
   def f(x):
     x = lax.broadcast_in_dim(x, first, first_dims).reshape(middle)

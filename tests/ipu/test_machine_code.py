@@ -131,6 +131,34 @@ def test_floats(check, dtype):
       check(of_floats, x, y, rtol=0)
 
 
+def of_few_floats(x, y):
+  """Long computations that only zeros, NaN and infinities need."""
+
+  def long(v):
+    for k in range(20):
+      v = jnp.maximum(v + k, y - v)
+    return v
+
+  special = jnp.isnan(x) | (abs(x) == jnp.inf)
+  return (
+    jnp.where(x == 0, long(x), y),
+    jnp.where(jnp.isfinite(x), x, long(y)),
+    jnp.where(special, long(y + 1), x),
+  )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("few", ["none", "one", "all"])
+def test_few_floats(check, dtype, few):
+  rng = np.random.default_rng(0)
+  with jax.enable_x64(True):
+    for size in (5, 37, 300):
+      x, y = rng.normal(0, 2, (2, size)).astype(dtype)
+      for special in (0, np.nan, np.inf):
+        x[{"none": [], "one": size // 2, "all": slice(None)}[few]] = special
+        check(of_few_floats, x, y, rtol=0)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 11])
 def test_loops(check, size):
   def step(i, x):

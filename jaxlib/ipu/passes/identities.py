@@ -88,9 +88,9 @@ def _broadcast(e: Emitter, node: Node) -> Value | None:
 
 
 def _broadcast_twice(e: Emitter, node: Node) -> Value | None:
-  """One broadcast instead of one of a reshaped one, as `jnp.repeat` along two
-  dimensions has, if the reshape merges dimensions, and their merged form is not
-  broadcast itself."""
+  """Broadcasts once instead of twice with a reshape in between, as `jnp.repeat`
+  along two dimensions does, if the reshape only merges dimensions and the
+  second broadcast widens none of them."""
   (x,), shape, dims = node.inputs, node.results[0].shape, node.attributes
   reshape = _made_by(x, "reshape")
   inner = reshape and _made_by(reshape.inputs[0], "broadcast_in_dim")
@@ -117,8 +117,8 @@ def _broadcast_twice(e: Emitter, node: Node) -> Value | None:
 def _merged(
   shape: Sequence[int], into: Sequence[int]
 ) -> list[Sequence[int]] | None:
-  """The dimensions of a shape that make each one of another; None if that has
-  others."""
+  """The dimensions of `shape` that each one of `into` merges; None if a reshape
+  splits some."""
   groups, at = [], 0
   for size in into:
     begin, product = at, 1

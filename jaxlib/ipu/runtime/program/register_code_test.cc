@@ -353,6 +353,33 @@ TEST(RareSides, AreWhatFewFloatsNeed) {
   EXPECT_EQ(found(finite, 20, false).size(), 1u);
   EXPECT_EQ(found(less, 20, true).size(), 0u);
   EXPECT_EQ(found(less, 20, false).size(), 0u);
+  Instruction integers = equal;
+  integers.type = I32;
+  EXPECT_EQ(found(integers, 20, true).size(), 0u);
+}
+
+TEST(RareSides, OfSeveralComparisons) {
+  // Whether a choice by two comparisons has a side where both, or one of them,
+  // are `what`.
+  const auto found = [](Opcode op, Opcode a, Opcode b, bool what) {
+    RegisterCode program = Choice({a, F32, {0, 1}, 0}, 20, what);
+    Instruction select = program.code.back();
+    program.code.back() = {b, F32, {0, 1}, 0};
+    const auto second = static_cast<uint16_t>(program.code.size() - 1);
+    program.code.push_back({op, U32, {2, second}, 0});
+    select.values[0] = second + 1;
+    program.code.push_back(select);
+    program.outputs = {static_cast<uint16_t>(second + 2)};
+    return GatherRareSides(program).size() == 1;
+  };
+  using enum Opcode;
+  EXPECT_TRUE(found(kAnd, kEq, kLt, true));
+  EXPECT_FALSE(found(kOr, kEq, kLt, true));
+  EXPECT_TRUE(found(kOr, kEq, kEq, true));
+  EXPECT_TRUE(found(kOr, kNe, kLt, false));
+  EXPECT_FALSE(found(kAnd, kNe, kLt, false));
+  EXPECT_TRUE(found(kAnd, kNe, kNe, false));
+  EXPECT_FALSE(found(kAnd, kEq, kEq, false));
 }
 
 TEST(RareSides, AreNextToEachOther) {
@@ -414,9 +441,9 @@ TEST(RareSides, DoNotWaitForTheirOwnChoices) {
   const auto later = static_cast<uint16_t>(first + 1);
   program.code.push_back({Opcode::kSelect, F32, {2, later, 0}, 0});
   program.outputs = {first, static_cast<uint16_t>(later + 1)};
-  RegisterCode before = program;
+  const size_t size = program.code.size();
   EXPECT_TRUE(GatherRareSides(program).empty());
-  EXPECT_EQ(program.code.size(), before.code.size());
+  EXPECT_EQ(program.code.size(), size);
 }
 
 }  // namespace

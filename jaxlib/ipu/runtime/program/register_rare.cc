@@ -8,11 +8,7 @@
 namespace ipu::program {
 namespace {
 
-// Sides of fewer instructions are always computed. A guess: a jump that is
-// predicted wrongly takes the time of some twenty.
-constexpr size_t kFewestInSide = 16;
-
-// Of the values of a side until it has a place.
+// A side that has no place yet.
 struct Members {
   uint16_t condition = 0;
   bool when = false;
@@ -45,9 +41,9 @@ class Gatherer {
  private:
   static constexpr int kNone = -1;
 
-  // Whether a comparison of floats, or several, rarely gives `what`. It is NaN
-  // or infinity that is rare, or an exact value: where another comparison holds
-  // for all or for no floats, only data tell.
+  // Whether a comparison of floats, or several, rarely gives `what`. NaN,
+  // infinity and exact values are rare. How often another comparison holds,
+  // only data tell.
   bool IsRare(size_t value, bool what) const {
     const Instruction& i = code_[value];
     switch (i.op) {
@@ -70,7 +66,7 @@ class Gatherer {
     }
   }
 
-  // Sets the side of each value that has one, of all its uses alike.
+  // Sets the side of each value whose uses are all in the same one.
   void FindSides() {
     for (const uint16_t value : program_.outputs) used_[value] = true;
     std::map<std::pair<uint16_t, bool>, int> known;
@@ -96,7 +92,12 @@ class Gatherer {
     }
     for (Members& side : sides_) {
       std::reverse(side.values.begin(), side.values.end());
-      if (side.values.size() < kFewestInSide) Dissolve(side);
+      const auto is_computed = [&](uint16_t value) {
+        return NumOperands(code_[value].op) > 0;
+      };
+      const auto computed =
+          std::count_if(side.values.begin(), side.values.end(), is_computed);
+      if (static_cast<size_t>(computed) < kFewestInSide) Dissolve(side);
     }
   }
 
@@ -105,8 +106,8 @@ class Gatherer {
     side.values.clear();
   }
 
-  // Orders all values. Returns false, with one side less, if a side would come
-  // before its own operands.
+  // Orders all values. Returns false if a side would come before its own
+  // operands; then there is one side less, all of it.
   bool PlaceAll() {
     order_.clear();
     placed_.assign(code_.size(), false);
@@ -153,14 +154,14 @@ class Gatherer {
       return true;
     };
     if (own == kNone) {
-      const auto& operands = code_[value].operands();
+      const auto operands = code_[value].operands();
       return std::all_of(operands.begin(), operands.end(), push);
     }
     Members& side = sides_[own];
     side.placing = true;
     if (!push(side.condition)) return false;
     for (const uint16_t member : side.values) {
-      const auto& operands = code_[member].operands();
+      const auto operands = code_[member].operands();
       if (!std::all_of(operands.begin(), operands.end(), push)) return false;
     }
     return true;

@@ -5,6 +5,7 @@
 #ifndef JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_RARE_H_
 #define JAXLIB_IPU_RUNTIME_PROGRAM_REGISTER_RARE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -20,9 +21,13 @@ struct RareSide {
   uint16_t begin, end;
 };
 
+// Sides in which fewer values are computed are worth no jump. A guess: one that
+// is predicted wrongly takes the time of some twenty.
+inline constexpr size_t kFewestInSide = 16;
+
 // Moves the instructions of each rare side next to each other, after all their
 // operands and before the first SELECT that uses them, if there are enough of
-// them; drops dead code. A side within another is a part of that one.
+// them. Dead code may be dropped. A side within another is a part of that one.
 std::vector<RareSide> GatherRareSides(RegisterCode& program);
 
 }  // namespace ipu::program

@@ -24,8 +24,8 @@ constexpr bool kHasMasks = IPU_AVX512;
 constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
 constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
-// Runs of so many values have so many vectors interleaved, or half of that if
-// the registers do not suffice. Measured with AVX2: random bits, in 80 values,
+// Runs of so many values have so many vectors interleaved, or fewer if the
+// registers do not suffice. Measured with AVX2: random bits, in 80 values,
 // took 0.78, 0.65 and 0.65 of the time with 2, 3 and 4 vectors; runs of 8 to 23
 // values gained nothing that could be told from noise.
 constexpr int64_t kWorthInterleaving = 24;

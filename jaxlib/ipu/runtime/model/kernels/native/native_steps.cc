@@ -41,7 +41,7 @@ class Maker {
   Maker(const NumberedPlan& numbered, const std::vector<StoredOutput>& stored,
         bool whole)
       : instructions_(numbered.instructions),
-        first_instruction_(numbered.program.code.data()),
+        first_instruction_(numbered.first_instruction),
         sides_(numbered.sides),
         first_constant_(numbered.first_constant),
         stored_(stored),
@@ -259,20 +259,6 @@ class Maker {
     return side;
   }
 
-  // Where a run is split in two: near its middle, in no side.
-  size_t Split(std::span<const size_t> run) const {
-    const size_t middle = run.size() / 2;
-    const auto side = SideOf(run[middle]);
-    size_t begin = middle, end = middle;
-    if (!side) return middle;
-    while (begin > 0 && SideOf(run[begin - 1]) == side) --begin;
-    while (end < run.size() && SideOf(run[end]) == side) ++end;
-    if (begin == 0 && end == run.size()) return middle;
-    if (begin == 0) return end;
-    if (end == run.size()) return begin;
-    return end - middle < middle - begin ? end : begin;
-  }
-
   // Compiles a run; splits it in two if the registers do not suffice.
   void Compile(std::span<const size_t> run) {
     if (failed_) return;
@@ -286,9 +272,8 @@ class Maker {
         failed_ = true;
         return;
       }
-      const size_t split = Split(run);
-      Compile(run.first(split));
-      return Compile(run.subspan(split));
+      Compile(run.first(run.size() / 2));
+      return Compile(run.subspan(run.size() / 2));
     }
     NativeRun native{PlaceCode(bytes), {}};
     failed_ |= native.code == nullptr;
@@ -373,7 +358,8 @@ class Maker {
     const auto first = computed.lower_bound(side.begin);
     const auto end = computed.lower_bound(side.end);
     if (condition == computed.end() ||
-        std::distance(first, end) != side_steps_[number] || first == end) {
+        side_steps_[number] < int64_t{program::kFewestInSide} ||
+        std::distance(first, end) != side_steps_[number]) {
       return;
     }
     const int last = std::prev(end)->second;

@@ -24,8 +24,8 @@ struct NumberedPlan {
   Plan& plan;
   // What each step computes, null for sources.
   std::span<const program::Instruction* const> instructions;
-  const program::RegisterCode& program;      // that has them
-  std::span<const program::RareSide> sides;  // of it
+  const program::Instruction* first_instruction;  // of the program
+  std::span<const program::RareSide> sides;       // of the program
   uint16_t first_constant;  // slot of the plan's first constant
 };
 

@@ -45,8 +45,9 @@ struct NativeValue {
 };
 
 // Computed values that only lanes need in which a comparison, an earlier value,
-// holds (`when`) or does not: those from `begin` up to `end`, without the
-// sources that are among them.
+// is `when`: those from `begin` up to `end`, without the sources among them.
+// None is stored, and later only SELECTs on the comparison read them. The sides
+// of a run are ascending and disjoint.
 struct ValueSide {
   int condition;
   bool when;

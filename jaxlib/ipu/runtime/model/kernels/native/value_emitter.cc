@@ -235,7 +235,7 @@ void ValueEmitter::ComputeInAll(int value, int64_t number) {
 }
 
 // Emits a jump if no lane of the vectors needs a side. None if a comparison is
-// not known as lanes.
+// not known as lanes: there are few mask registers.
 std::optional<size_t> ValueEmitter::JumpOver(const ValueSide& side) {
   Mask all = {-1, 0};
   for (copy_ = 0; copy_ < copies_; ++copy_) {
@@ -259,6 +259,8 @@ std::optional<size_t> ValueEmitter::JumpOver(const ValueSide& side) {
 void ValueEmitter::ComputeSide(const ValueSide& side, int64_t number) {
   const std::vector<State> before = states_;
   const std::optional<size_t> jump = JumpOver(side);
+  // Fewer vectors take fewer masks.
+  if (!jump && copies_ > 1) emit_.Fail();
   copy_ = 0;
   const std::vector<int> saved =
       manner_.reloads && copies_ == 1 ? SaveUnread(side) : std::vector<int>();
@@ -344,8 +346,8 @@ bool ValueEmitter::Reads(int value, int operand) const {
          std::end(operands);
 }
 
-// Frees registers for the computation of a value, from operands of any of the
-// vectors that can be loaded again: those that are read last.
+// Frees registers for the computation of a value: of operands of any of the
+// vectors, which can be loaded again, first those that are read latest.
 void ValueEmitter::MakeRoom(int value) {
   const auto next_use = [&](int source) {
     int use = value + 1;
@@ -466,11 +468,12 @@ bool ValueEmitter::CombineMasks(int value) {
   return true;
 }
 
-// A comparison as a float.
+// Converts a comparison to floats.
 bool ValueEmitter::ConvertMask(int value) {
   const NativeValue& v = values_[value];
   const Instruction& i = v.instruction;
-  if (words_ || i.op != Opcode::kConvert || i.type != RegisterType::kF32) {
+  if (words_ || i.op != Opcode::kConvert || i.type != RegisterType::kF32 ||
+      program::TypeBefore(i) != RegisterType::kU32) {
     return false;
   }
   const Mask flags = StateOf(v.operands[0]).flags;

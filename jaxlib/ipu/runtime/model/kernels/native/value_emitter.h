@@ -29,7 +29,7 @@ struct Manner {
   int most_hoisted = kMostHoisted;  // that hold loop-invariant values
   int together = 1;                 // vectors that are interleaved
   // Whether operands are loaded again when their registers are needed for
-  // something else.
+  // something else, and what a rare side does not read is saved.
   bool reloads = false;
 };
 

@@ -146,9 +146,9 @@ class VectorEmitter {
   // Sets the zero flag unless the mask has its first lane, of 4 or 8 bytes.
   // Changes rcx.
   void TestFirst(Mask mask);
-  // Sets the zero flag if a mask has no lane, of 4 or 8 bytes, or all of them.
-  // In vectors that are not whole, lanes that do not count may clear it.
-  // Changes rcx.
+  // Sets the zero flag if a mask has no lane, of 4 or 8 bytes; with `all`, if
+  // it has all of them. In vectors that are not whole, lanes that do not count
+  // may clear it. Changes rcx.
   void CompareLanes(Mask mask, bool all);
   // d <- mask ? 1 : 0
   void Flags(int d, Mask mask);

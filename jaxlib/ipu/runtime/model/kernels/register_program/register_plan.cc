@@ -457,7 +457,7 @@ Status Planner::Run() {
                          " instructions has too many values at once");
   }
   FinishOutputs();
-  MakeNative({plan_, builder_.instructions(), program_, sides_,
+  MakeNative({plan_, builder_.instructions(), program_.code.data(), sides_,
               builder_.first_constant()},
              stored_, /*whole=*/context_.results != nullptr);
   builder_.LayOut();
