@@ -28,10 +28,11 @@ class Gatherer {
 
   std::vector<RareSide> Run() {
     for (size_t at = 0; at < code_.size(); ++at) {
-      for (const bool what : {false, true})
+      for (const bool what : {false, true}) {
         rarely_[what][at] = IsRare(at, what);
+      }
     }
-    FindSides();
+    if (!FindSides()) return {};
     while (!PlaceAll()) {
     }
     Renumber();
@@ -66,8 +67,9 @@ class Gatherer {
     }
   }
 
-  // Sets the side of each value whose uses are all in the same one.
-  void FindSides() {
+  // Sets the side of each value whose uses are all in the same one; returns
+  // whether there are any.
+  bool FindSides() {
     for (const uint16_t value : program_.outputs) used_[value] = true;
     std::map<std::pair<uint16_t, bool>, int> known;
     for (size_t at = code_.size(); at-- > 0;) {
@@ -90,15 +92,19 @@ class Gatherer {
         used_[value] = true;
       }
     }
+    bool found = false;
     for (Members& side : sides_) {
       std::reverse(side.values.begin(), side.values.end());
-      const auto is_computed = [&](uint16_t value) {
-        return NumOperands(code_[value].op) > 0;
-      };
-      const auto computed =
-          std::count_if(side.values.begin(), side.values.end(), is_computed);
-      if (static_cast<size_t>(computed) < kFewestInSide) Dissolve(side);
+      const auto computed = std::count_if(
+          side.values.begin(), side.values.end(),
+          [&](uint16_t value) { return NumOperands(code_[value].op) > 0; });
+      if (static_cast<size_t>(computed) < kFewestInSide) {
+        Dissolve(side);
+      } else {
+        found = true;
+      }
     }
+    return found;
   }
 
   void Dissolve(Members& side) {

@@ -1,5 +1,6 @@
 // Emits the code for a vector of all values of a run: loads, instructions and
-// stores, and knows which register holds each value.
+// stores, and knows which register holds each value; value_sides.cc has the
+// jumps over rare sides.
 //
 // Vectors can be interleaved, value by value. An instruction of a long run
 // depends on the one before it, and a processor looks ahead over a hundred
