@@ -186,6 +186,11 @@ class Opcode(_Numbered):
     cycles="i32 1s ui32 1s", guessed="i64 12/1",
   )  # fmt: skip
 
+  ERF = 43, _row(
+    frozenset({_F32}), 1, meaning="error_function", in_double=True,
+    approximate=True, weight=20, cycles="f32 41/1 f16 13/1",
+  )  # fmt: skip
+
   # Binary.
   ADD = 60, _row(
     ALL, 2, meaning="add", commutes=True,
