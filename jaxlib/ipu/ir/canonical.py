@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from jaxlib.ipu import internals
 from jaxlib.ipu.ir import search
