@@ -48,12 +48,6 @@ def _callback(x: Any) -> Any:
   return jax.pure_callback(lambda v: v, jax.typeof(x), x)
 
 
-def _error_function(x: Any) -> Any:
-  if x.dtype not in (jnp.float32, jnp.float16, jnp.bfloat16):
-    raise TypeError(x.dtype)
-  return jax.ffi.ffi_call("mhlo.erf", x)(x)
-
-
 def _conv(x: Any) -> Any:
   return lax.conv(x[None, None], x[None, None, :2, :2], (1, 1), "SAME")
 
@@ -290,7 +284,6 @@ SAMPLES: dict[str, Callable[[Any], Any] | str] = {
   "custom_call @SPMDFullToShardShape": _marker("SPMDFullToShardShape"),
   "custom_call @SPMDShardToFullShape": _marker("SPMDShardToFullShape"),
   "custom_call @Sharding": _marker("Sharding"),
-  "custom_call @mhlo.erf": _error_function,
   "custom_call @ragged_all_to_all": _RAGGED_ALL_TO_ALL,
   "custom_call @control_dep": _SINK.replace("TARGET", "control_dep"),
   "custom_call @dce_sink": _SINK.replace("TARGET", "dce_sink"),

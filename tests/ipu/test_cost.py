@@ -290,8 +290,6 @@ def test_every_instruction_has_a_cost_where_it_has_a_meaning(op):
     dtypes |= integers
   if op == Opcode.ABS:
     dtypes |= {DType.I8, DType.I16, DType.I32, DType.I64}
-  if op == Opcode.ERF:  # of doubles it is a polynomial
-    dtypes -= {DType.F64}
   for dtype in dtypes:
     work = _inner_loops.work(op, dtype)
     assert work.proper > 0 and work.loop >= 0

@@ -99,20 +99,6 @@ def test_an_unknown_custom_call_is_named_by_its_target(ipu):
   )
 
 
-def test_the_call_of_an_error_function_of_other_types(ipu):
-  text = """
-    func.func public @main(%n: tensor<i32>, %x: tensor<4xi8>) -> tensor<4xi8> {
-      %y = stablehlo.custom_call @mhlo.erf(%x) : (tensor<4xi8>) -> tensor<4xi8>
-      return %y : tensor<4xi8>
-    }"""
-  x = jax.device_put(np.ones(4, np.int8), ipu)
-  f = jax.jit(util.from_stablehlo(text, x))
-  with pytest.raises(
-    jax.errors.JaxRuntimeError, match="@mhlo.erf of .*4xi8.*f32, f16 or bf16"
-  ):
-    f(x)
-
-
 @pytest.mark.parametrize(
   "operation, advice",
   [

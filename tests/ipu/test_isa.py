@@ -56,7 +56,6 @@ UNARY: dict[Opcode, tuple[Callable[..., Any], tuple[RegisterType, ...]]] = {
   Opcode.TAN: (lax.tan, FLOATS),
   Opcode.TANH: (lax.tanh, FLOATS),
   Opcode.LOGISTIC: (lax.logistic, FLOATS),
-  Opcode.ERF: (lax.erf, (RegisterType.F32,)),
   Opcode.IS_FINITE: (lax.is_finite, FLOATS),
   Opcode.POPCNT: (lax.population_count, INTEGERS),
   Opcode.CLZ: (lax.clz, INTEGERS),

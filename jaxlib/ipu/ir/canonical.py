@@ -85,8 +85,6 @@ class Passes:
     """Runs on the module that was read from an artifact with these strings."""
     if strings.mentions(b"sharding_constraint"):
       _drop_constraints(module)
-    if strings.mentions(b"erf"):
-      _keep_erf(module)
     self._run(module, strings, _PIPELINE)
 
   def expand(self, module: ir.Module, strings: Strings) -> None:
@@ -115,36 +113,6 @@ def _drop_constraints(module: ir.Module) -> None:
   for constraint in search.operations(module, "sdy.sharding_constraint"):
     constraint.results[0].replace_all_uses_with(constraint.operands[0])
     constraint.operation.erase()
-
-
-# Error functions are a row of `ops/elementwise.py`; those of doubles remain
-# CHLO's polynomials, and so do all in programs that are partitioned: XLA knows
-# this custom call, but does not see that it is element-wise.
-ERF = "mhlo.erf"
-_WITH_ERF = frozenset(["f32", "f16", "bf16"])
-
-
-def _keep_erf(module: ir.Module) -> None:
-  """Replaces error functions by custom calls, which no pass expands."""
-  found = search.operations(module, "chlo.erf")
-  for composite in search.operations(module, "stablehlo.composite"):
-    if ir.StringAttr(composite.attributes["name"]).value == "chlo.erf":
-      found.append(composite)
-  for erf in found:
-    (result,) = erf.results
-    if str(result.type.element_type) not in _WITH_ERF:
-      continue
-    attributes = {
-      "call_target_name": ir.StringAttr.get(ERF),
-      "mhlo.attributes": ir.DictAttr.get({}),
-      "mhlo.version": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1),
-    }
-    with ir.InsertionPoint(erf), erf.location:
-      call = ir.Operation.create(
-        "stablehlo.custom_call", [result.type], list(erf.operands), attributes
-      )
-    result.replace_all_uses_with(call.results[0])
-    erf.erase()
 
 
 _idle: list[Passes] = []  # concurrent compilations each take their own

@@ -6,7 +6,6 @@ Slow and obvious. Rows of the table of opcodes name these functions
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import ml_dtypes
@@ -51,11 +50,6 @@ def inverse_root(x: Array) -> Array:
 def logistic(x: Array) -> Array:
   """1 / (1 + exp(-x))."""
   return 1 / (1 + np.exp(-x))
-
-
-def error_function(x: Array) -> Array:
-  """2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
-  return np.vectorize(math.erf, otypes=[x.dtype])(x)
 
 
 def quotient(x: Array, y: Array) -> Array:

@@ -186,13 +186,6 @@ class Opcode(_Numbered):
     cycles="i32 1s ui32 1s", guessed="i64 12/1",
   )  # fmt: skip
 
-  # f32: bounds, products, sums and the quotient of a rational function (the
-  # engine's), as a chain of them costs; PopLibs' function takes 41/1.
-  ERF = 43, _row(
-    frozenset({_F32}), 1, meaning="error_function", in_double=True,
-    approximate=True, weight=20, cycles="f16 13/1", guessed="f32 33/2",
-  )  # fmt: skip
-
   # Binary.
   ADD = 60, _row(
     ALL, 2, meaning="add", commutes=True,

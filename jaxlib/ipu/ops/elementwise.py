@@ -13,17 +13,9 @@ from typing import Any
 from jaxlib.ipu.diagnostics import internal
 from jaxlib.ipu.dtypes import FLOATS, SIGNED, SIZE, DType
 from jaxlib.ipu.ir.attributes import Comparison
-from jaxlib.ipu.ir.canonical import ERF
 from jaxlib.ipu.ir.graph import Node
 from jaxlib.ipu.ir.region import inline
-from jaxlib.ipu.ir.registry import (
-  CUSTOM_CALL,
-  ElementwiseRow,
-  Emit,
-  Operation,
-  Read,
-  define,
-)
+from jaxlib.ipu.ir.registry import ElementwiseRow, Emit, Operation, Read, define
 from jaxlib.ipu.kernel.element_types import REGISTER
 from jaxlib.ipu.kernel.isa import RegisterType
 from jaxlib.ipu.kernel.opcode import Opcode
@@ -160,26 +152,6 @@ define_row("is_finite", _is_finite)
 define_row("not", _not)
 define_row("popcnt", _popcnt)
 define_row("count_leading_zeros", _count_leading_zeros)
-
-
-_OF_ERF = (DType.F32, DType.F16, DType.BF16)
-
-
-def _check_erf(node: Node) -> str | None:
-  types = [(v.shape, v.dtype) for v in (*node.inputs, *node.results)]
-  if len(types) == 2 and types[0] == types[1] and types[0][1] in _OF_ERF:
-    return None
-  return "one operand of f32, f16 or bf16, and a result of its type"
-
-
-define(
-  Operation(
-    f"{CUSTOM_CALL}{ERF}",
-    left_outside,
-    check=_check_erf,
-    elementwise=ElementwiseRow(_arithmetic(Opcode.ERF)),
-  )
-)
 
 
 # --- Binary ----------------------------------------------------------------

@@ -19,7 +19,6 @@ _WEIGHT = {
     (
       "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic",
       "tanh", "sine", "cosine", "tan", "cbrt", "remainder",
-      "custom_call @mhlo.erf",
     ),
     10.0,
   ),

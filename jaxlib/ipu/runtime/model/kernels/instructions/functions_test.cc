@@ -152,24 +152,6 @@ TEST_P(MapTest, FunctionsAtTheirEdges) {
              {-kInf, std::log1p(3e38f)});
 }
 
-// Odd, and never beyond 1.
-TEST_P(MapTest, ErrorFunctions) {
-  const std::vector<float> edges = {kNan, kInf, -kInf, 0, -0.f, 3.92f, -5};
-  ExpectSame(Do<float>(Opcode::kErf, {edges}), {kNan, 1, -1, 0, -0.f, 1, -1});
-  std::vector<float> a, negative;
-  for (float x = 1e-37f; x < 1e-3f; x *= 1.1f) a.push_back(x);
-  for (float x = 1e-3f; x < 5; x *= 1.0003f) a.push_back(x);
-  for (const float x : a) negative.push_back(-x);
-  const auto found = Do<float>(Opcode::kErf, {a});
-  const auto mirrored = Do<float>(Opcode::kErf, {negative});
-  for (size_t i = 0; i < a.size(); ++i) {
-    EXPECT_LE(found[i], 1) << a[i];
-    EXPECT_EQ(mirrored[i], -found[i]) << a[i];
-    EXPECT_LE(Error(found[i], std::erf(static_cast<long double>(a[i]))), 6)
-        << a[i];
-  }
-}
-
 // Odd, the argument itself where that is small, and never beyond 1.
 TEST_P(MapTest, HyperbolicTangents) {
   std::vector<float> a, small;

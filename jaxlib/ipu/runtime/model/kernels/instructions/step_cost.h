@@ -32,7 +32,6 @@ inline double StepCost(const program::Instruction& i) {
     case Opcode::kLog1p:
     case Opcode::kTanh:
     case Opcode::kLogistic:
-    case Opcode::kErf:
       return wide ? 1.0 : 0.4;
     case Opcode::kSin:
     case Opcode::kCos:

@@ -53,8 +53,6 @@ struct RemOp {
 MathCode FindMathF32(program::Opcode op) {
   using program::Opcode;
   switch (op) {
-    case Opcode::kErf:
-      return Unary<float>([](auto a) { return ErfF32(a); });
     case Opcode::kPow:
       return CodeOf<PowOp, float, float, float>();
     case Opcode::kAtan2:

@@ -305,26 +305,6 @@ inline V Logistic(const V& x) {
   return (x >= 0 ? Splat<V>(1) : e) / (e + 1);
 }
 
-// --- The error function ------------------------------------------------------
-
-// x P(x^2) / Q(x^2), a minimax approximation of erf(x) up to kHighest, where it
-// is 1. All terms are positive, so that none cancels another; the error is at
-// most 6 units in the last place.
-inline auto ErfF32(const auto& x) {
-  using V = std::remove_cvref_t<decltype(x)>;
-  constexpr float kHighest = 3.92f;
-  static constexpr float kP[] = {1.6820242404937744f,    0.2800390422344208f,
-                                 0.07822265475988388f,   0.005474465899169445f,
-                                 0.0004258148546796292f, 3.1433482945431e-06f};
-  static constexpr float kQ[] = {
-      1.4906553030014038f,   0.7450624704360962f,    0.16861523687839508f,
-      0.022034931927919388f, 0.0017070764442905784f, 5.774106830358505e-05f};
-  const V y = AtLeast(AtMost(x, kHighest), -kHighest);
-  const V z = y * y;
-  const V result = y * Polynomial(z, kP) / Polynomial(z, kQ);
-  return AtLeast(AtMost(result, 1), -1);
-}
-
 // --- Logarithms --------------------------------------------------------------
 
 // log(2^k (1 + f)) for sqrt(1/2) <= 1 + f < sqrt(2)
