@@ -37,8 +37,8 @@ if "JAX_IPU_MODEL_NUM_TILES" in os.environ:
   os.environ.setdefault(
     "POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}'
   )
-# XLA:CPU is compared with, not measured: without LLVM's optimisations it
-# compiles each of many small programs in a quarter of the time.
+# XLA:CPU is compared with, not measured. Without LLVM's optimisations it takes
+# 32 ms to compile a small program instead of 138.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if "cpu" not in os.environ.get("JAX_PLATFORMS", "cpu").split(","):
   os.environ["JAX_PLATFORMS"] += ",cpu"
