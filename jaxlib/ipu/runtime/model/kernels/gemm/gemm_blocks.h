@@ -203,6 +203,13 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
           strip.b = panels + j / kWidth * panel_step;
           strip.c = waiting[i].c + (j0 - n.begin) + j;
           strip.columns = std::min(kWidth, columns.size() - j);
+          // The last strip fetches the next panel: no processor foresees where
+          // it is, rows being pages apart. Measured (AVX-512, one core): steps
+          // of an MLP of 784, 1024, 1024 and 10 with momentum, batch 32 and
+          // 128, took 2.4 and 6.2 ms instead of 3.4 and 7.9.
+          const bool fetches = direct_columns && i + 1 == num_waiting &&
+                               j + kWidth < columns.size();
+          strip.ahead = fetches ? panel_step : 0;
           TileFor<T>(waiting[i].rows, strip.columns, kind)(strip);
         }
       }

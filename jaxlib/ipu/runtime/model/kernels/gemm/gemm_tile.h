@@ -40,7 +40,8 @@ struct TileArgs {
   int64_t a_k;
   const T* b;  // columns are contiguous
   int64_t b_k;
-  T* c;  // columns are contiguous
+  int64_t ahead;  // where the columns are that are fetched, relative to b
+  T* c;           // columns are contiguous
   int64_t c_row;
   int64_t columns;  // 1 to kTileColumns
   bool add;         // add to c instead of overwriting it
@@ -77,6 +78,9 @@ void Tile(const TileArgs<T>& args) {
       for (int v = 0; v < kLast; ++v)
         row[v] = Load<Vector<T>>(b + v * kLanes<T>);
       row[kLast] = mask.Load(b + kLast * kLanes<T>);
+      for (int at = 0; at < kVectors * kVectorBytes; at += 64) {
+        __builtin_prefetch(b + args.ahead + at / sizeof(T), 0, 2);
+      }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const Vector<T> factor = Broadcast(a[r * a_row]);
