@@ -93,6 +93,12 @@ class TaskGraph:
     made: list[list[tuple[int, int, int]]] = []
     writer: dict[int, int] = {}
     self.writer = writer
+    # Results that take a donated argument's memory, which therefore are made
+    # after all that reads the argument. Otherwise they would be copied.
+    donors = {
+      program.results[j]: program.arguments[i] for i, j in program.aliases
+    }
+    users: dict[int, list[int]] = {argument: [] for argument in donors.values()}
     effect = -1
     touched = _Touched(tensors)
     for number, task in enumerate(tasks):
@@ -109,6 +115,10 @@ class TaskGraph:
       before = {effect} if task.has_effect and effect >= 0 else set()
       mine = []
       for tensor, begin in first.items():
+        if tensor in users:
+          users[tensor].append(number)
+        if tensor in donors and tensor in writes and tensor not in writer:
+          before |= {user for user in users[donors[tensor]] if user < number}
         if tensor in sizes:
           task.reads.append(tensor)
           readers[tensor].append(number)
