@@ -2,7 +2,8 @@
 
 `sum(x * x)` then reads x once and stores no product. A value that several
 reductions use is stored. Values that have to be stored anyway are read, not
-recomputed: in a variance `x - mean` is, and the reduction squares it.
+recomputed: in a variance `x - mean` is, and the reduction squares it. In a
+softmax of halves, what is divided is also what is summed, as f32.
 
 A sum in f32 that is rounded to a narrower type, as in JAX's sums of these, is
 stored in that type by the reduction itself.
@@ -135,8 +136,8 @@ def _computing(
   numbers = tuple(program.outputs[v.index] for v in data)
   for value in source.results:
     number = program.outputs[value.index]
-    if number in numbers or instructions[number].op <= Opcode.BITCAST:
-      continue  # an output itself, or as cheap as a load
+    if value in data or instructions[number].op <= Opcode.BITCAST:
+      continue  # what is computed, or as cheap as a load
     if any(u is None or u.op != REDUCE for u in used_by[id(value)]):
       instructions[number] = Instruction(
         Opcode.LOAD, REGISTER[value.dtype], (), len(inputs), value.dtype
