@@ -135,23 +135,28 @@ void ReduceKernel::RunWindows(const Memory& memory, ThreadPool& threads) const {
   const ReduceAxis &x = plan_.x, &rows = plan_.rows;
   const char* from = plan_.source.Data(memory);
   char* to = plan_.results[0].Data(memory);
-  const double row = plan_.nanoseconds * static_cast<double>(x.extent) *
-                     static_cast<double>(plan_.places.size());
-  const int64_t n = plan_.outer.kept_size() * rows.extent;
-  const double grain = ThreadPool::kWorthNanoseconds / (row + 1) + 1;
+  // Long rows are divided among threads, too. A guess.
+  constexpr int64_t kMostTogether = 8192;
+  const int64_t pieces = (x.extent + kMostTogether - 1) / kMostTogether;
+  const int64_t together = std::min(x.extent, kMostTogether);
+  const int64_t each = rows.extent * pieces, n = plan_.outer.kept_size() * each;
+  const double work = plan_.nanoseconds * static_cast<double>(together) *
+                      static_cast<double>(plan_.places.size());
+  const double grain = ThreadPool::kWorthNanoseconds / (work + 1) + 1;
   threads.For(n, static_cast<int64_t>(grain), [&](int64_t begin, int64_t end) {
     while (begin < end) {
-      const int64_t outer = begin / rows.extent, first = begin % rows.extent;
-      const int64_t last = std::min(rows.extent, first + end - begin);
+      const int64_t outer = begin / each, first = begin % each;
+      const int64_t last = std::min(each, first + end - begin);
       const int64_t source = OperandOffset(plan_.outer.kept, i, outer);
       const int64_t result = ResultOffset(plan_.outer.kept, 0, outer);
-      for (int64_t r = first; r < last; ++r) {
-        const int64_t at = source + r * rows.operands[i];
-        const int64_t made = result + r * rows.results[0];
+      for (int64_t k = first; k < last; ++k) {
+        const int64_t r = k / pieces, c = k % pieces * together;
+        const int64_t at = source + r * rows.operands[i] + c * x.operands[i];
+        const int64_t made = result + r * rows.results[0] + c;
         plan_.fold->windows(
             {.values = from + at * plan_.item_size,
              .step = x.operands[i],
-             .count = x.extent,
+             .count = std::min(together, x.extent - c),
              .places = plan_.places.data(),
              .num_places = static_cast<int64_t>(plan_.places.size()),
              .to = to + made * plan_.item_size});

@@ -106,15 +106,17 @@ void JoinKept(std::vector<ReduceAxis>& kept, ReduceAxis& x) {
 // Whether a reduction of operand `primary` is a pooling that FoldWindows does:
 // few elements, adjacent results, and rows too short for the other folds.
 // Windows of a single row are folded as rows, unless each begins at the second
-// element of the one before.
+// element of the one before: then rows may have any length.
 bool FoldsWindows(const ReducePlan& plan, const ReduceAxis& x,
                   const ReduceSpace& space) {
   const bool overlap = x.operands[plan.direct] == 1;
+  const bool one_row = plan.by_rows && space.reduced.empty();
   return plan.fold->windows != nullptr && plan.reduced > 1 &&
          plan.reduced <= kFewReduced && x.extent >= kFewColumns &&
-         (x.extent <= kLongWindows || plan.reduced <= kFewPlaces) &&
+         (x.extent <= kLongWindows || plan.reduced <= kFewPlaces ||
+          (one_row && overlap)) &&
          x.results[0] == 1 && plan.results[0].dtype == plan.source.dtype &&
-         (!plan.by_rows || !space.reduced.empty() || overlap);
+         (!one_row || overlap);
 }
 
 // The longest rows whose elements are folded as columns of their own, if there
