@@ -47,14 +47,14 @@ class LaneLoads {
   Address Load(const StridedIterator& iterator, int64_t vector, bool tail,
                int reg, Address group);
 
-#if !IPU_AVX512
   // The lanes of four operands whose elements, of 4 bytes, follow each other in
   // memory, from that of the iterator on. Gives no register for those that are
   // not `wanted`. Needs kForQuad registers.
-  static constexpr int kForQuad = 7;
+  static constexpr int kForQuad = IPU_AVX512 ? 9 : 7;
   std::array<int, 4> LoadQuad(const StridedIterator& iterator, int64_t vector,
                               const std::array<bool, 4>& wanted, Address group);
-#endif
+  // Whether there is a way: with AVX-512, for whole rows of four.
+  bool CanLoadQuad(const StridedIterator& iterator) const;
 
   // Stores lanes of `bytes` of registers alternately. Those of a vector of the
   // group that begins at `group`; a tail is as above.

@@ -110,6 +110,59 @@ void LaneLoads::LoadWindow(const Window& window, const Places& places,
   emit_.Free(mask);
 }
 
+bool LaneLoads::CanLoadQuad(const StridedIterator& iterator) const {
+  return emit_.lanes() == kLanes<uint32_t> && iterator.group() == 1 &&
+         iterator.group_step() == 4;
+}
+
+std::array<int, 4> LaneLoads::LoadQuad(const StridedIterator& iterator,
+                                       int64_t vector,
+                                       const std::array<bool, 4>& wanted,
+                                       Address group) {
+  constexpr int kItem = 4, kRows = kLanes<uint32_t>;
+  const Lanes all{kVectorBytes};
+  group.offset +=
+      static_cast<int32_t>(iterator.PlaceOf(vector * kRows) * kItem);
+  int rows[4];
+  for (int& row : rows) {
+    row = emit_.NewRegister();
+    body_.Vector(x86::kLoad, all, row, 0, group);
+    group.offset += kVectorBytes;
+  }
+  std::array<int, 4> found = {-1, -1, -1, -1};
+  const bool any_last = wanted[2] || wanted[3];
+  for (int first = 0; first < 4; first += 2) {
+    if (!wanted[first] && !wanted[first + 1]) continue;
+    const bool last = first == 2 || !any_last;
+    // Half the rows of one column, then those of the next.
+    std::vector<uint8_t> table(kVectorBytes);
+    for (int i = 0; i < kRows; ++i) {
+      const int32_t lane = i % (kRows / 2) * 4 + first + i / (kRows / 2);
+      std::memcpy(&table[i * kItem], &lane, kItem);
+    }
+    const int order = emit_.Table(table);
+    int halves[2];
+    for (int h = 0; h < 2; ++h) {
+      halves[h] = rows[2 * h];
+      if (!last) {
+        halves[h] = emit_.NewRegister();
+        body_.Vector(x86::kMove, all, halves[h], 0, rows[2 * h]);
+      }
+      body_.Vector(x86::kShuffleTwo, all, halves[h], order, rows[2 * h + 1]);
+      if (last) emit_.Free(rows[2 * h + 1]);
+    }
+    emit_.FreeTable(order);
+    for (int k = 0; k < 2; ++k) {
+      if (!wanted[first + k]) continue;
+      found[first + k] = emit_.NewRegister();
+      body_.Vector(x86::kJoinQuarters, all, found[first + k], halves[0],
+                   halves[1], k == 0 ? 0x44 : 0xee);
+    }
+    for (const int half : halves) emit_.Free(half);
+  }
+  return found;
+}
+
 void LaneLoads::StoreAlternately(int bytes, const std::vector<int>& regs,
                                  int64_t vector, bool tail, bool stream,
                                  Address group) {

@@ -36,7 +36,6 @@ void AddQuads(std::span<const std::pair<const int64_t, int>> run,
 
 std::vector<Quad> FindQuads(std::span<const NativeValue> values) {
   std::vector<Quad> quads;
-  if (IPU_AVX512) return quads;
   std::vector<Columns> all;
   for (size_t k = 0; k < values.size(); ++k) {
     const NativeValue& v = values[k];

@@ -1,6 +1,6 @@
 // Finds operands that read neighbours: the columns of rows of a few elements.
-// With AVX2, four of them are transposed together, which takes less than half
-// the instructions of shuffling each.
+// Four of them are transposed together, which takes less than half the
+// instructions of shuffling each.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_LANE_QUADS_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_LANE_QUADS_H_
@@ -19,7 +19,6 @@ struct Quad {
   const Source* first;        // of the first element
 };
 
-// None with AVX-512.
 std::vector<Quad> FindQuads(std::span<const NativeValue> values);
 
 }  // namespace ipu::model::IPU_SIMD_NS

@@ -125,6 +125,8 @@ constexpr VectorOp kBroadcastLowWide{k0F38, k66, 0x59};
 // ones are bytes or, if wide, words.
 constexpr VectorOp kShuffleTwo{k0F38, k66, 0x7e};
 constexpr VectorOp kShuffleTwoNarrow{k0F38, k66, 0x7d};
+// Two quarters of vvvv, then two of rm (AVX-512).
+constexpr VectorOp kJoinQuarters{k0F3A, k66, 0x43, true};
 
 // Moves between lanes (AVX2): of halves of 16 bytes, which all but the first
 // ones work on.

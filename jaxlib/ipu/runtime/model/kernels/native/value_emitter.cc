@@ -136,9 +136,6 @@ void ValueEmitter::LoadElements(const NativeValue& v, int reg) {
   access_.Load(source.dtype, v.moved, v.width, reg, at);
 }
 
-#if IPU_AVX512
-bool ValueEmitter::LoadsQuad(int) { return false; }
-#else
 // Loads a value together with its neighbours that will be read, if there are
 // any and registers for them.
 bool ValueEmitter::LoadsQuad(int value) {
@@ -152,7 +149,10 @@ bool ValueEmitter::LoadsQuad(int value) {
     }
     const auto& all = quad.values;
     if (std::find(all.begin(), all.end(), value) == all.end()) continue;
-    if (std::count(wanted.begin(), wanted.end(), true) < 2) return false;
+    if (std::count(wanted.begin(), wanted.end(), true) < 2 ||
+        !shuffled_.CanLoadQuad(quad.first->iterator)) {
+      return false;
+    }
     const Address at =
         pointers_.OfSource(*quad.first, vectors_ * emit_.lanes());
     const std::array<int, 4> regs =
@@ -164,7 +164,6 @@ bool ValueEmitter::LoadsQuad(int value) {
   }
   return false;
 }
-#endif
 
 // The numbers of the lanes' elements.
 void ValueEmitter::LoadIndices(const NativeValue& v, int reg) {
