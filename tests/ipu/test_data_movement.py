@@ -88,6 +88,16 @@ def test_slice(check, x, data):
   check(lambda x: lax.slice(x, starts, limits, strides), x, exact=True)
 
 
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [np.int8, np.float32, np.complex64])
+@pytest.mark.parametrize("length", [3, 48, 193, 1000])
+def test_slices_of_spaced_elements(ipu, dtype, length, step):
+  x = util.sample(np.float32, (2, length), low=-9, high=9).astype(dtype)
+  for y in (x, x[0]):
+    actual = util.run_on(ipu, lambda y: y[..., 1::step], y)
+    np.testing.assert_array_equal(actual, y[..., 1::step])
+
+
 @given(arrays(min_rank=1, max_rank=3, least=1), st.data())
 def test_pad(check, x, data):
   """Low, high and interior padding; negative padding crops."""

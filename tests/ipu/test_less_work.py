@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxlib.ipu.ir.graph import Graph
+from jaxlib.ipu.ir.map_program import MapProgram
+from jaxlib.ipu.kernel.opcode import Opcode
 from jaxlib.ipu.pipeline import Phase
 
 
@@ -33,6 +35,20 @@ def test_planes_of_a_complex_result_are_one_map(check):
   for f in (jnp.negative, lambda z: z + z):
     assert sum(n.op == "ipu.map" for n in graph(f, z).nodes) == 1
     check(f, z, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sums_of_halves_read_what_is_stored(check, dtype):
+  x = util.sample(np.dtype(jnp.dtype(dtype)), (40, 70))
+  exponentials = sum(
+    i.op is Opcode.EXP
+    for node in graph(jax.nn.softmax, x).nodes
+    for program in (node.attributes, getattr(node.attributes, "prologue", None))
+    if isinstance(program, MapProgram)
+    for i in program.code
+  )
+  assert exponentials == 1
+  check(jax.nn.softmax, x, rtol=float(jnp.finfo(dtype).eps))
 
 
 XS, W = util.sample(np.float32, (6, 4, 3)), util.sample(np.float32, (3, 5))

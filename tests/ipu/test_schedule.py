@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import ipu_test_util as util
+import lowering_kit
 import pytest
 
 import jax
 import jax.numpy as jnp
+from jaxlib.ipu.program import schema
+from jaxlib.ipu.tile.walk import exchanges
 from jaxlib.ipu.tile_passes import order
 
 pytestmark = pytest.mark.ipu_only
@@ -131,6 +135,24 @@ def in_a_loop(f):
 def test_independent_chains_are_scheduled_one_after_another(ipu, around):
   good = tile_bytes(ipu, around(one_by_one), 1024)
   assert tile_bytes(ipu, around(side_by_side), 1024) <= 1.05 * good
+
+
+def test_results_replace_donated_arguments_after_their_readers(
+  from_repository,
+):
+  models = from_repository("benchmarks.models")
+  state = models.momentum_state(models.MNIST)
+  compiled = lowering_kit.phases(
+    models.momentum_step, [state, *models.digits(32)], 1472, donated=(0,)
+  )
+  tiles = compiled.tiles
+  tensors = tiles.tensors
+  # A result made before the last reader would be copied to its place.
+  for step in exchanges(tiles.steps):
+    for move in step.moves:
+      source, to = tensors[move.source], tensors[move.destination]
+      whole = source.size == to.size == math.prod(move.shape)
+      assert not (whole and to.space == schema.RESULT and to.size > 2**16)
 
 
 def test_effects_stay_in_order(on_ipu):

@@ -72,6 +72,21 @@ def test_overlapping_windows_of_adjacent_elements(ipu, dtype, length):
     assert not np.signbit(sums[7]).any()  # 0 + -0
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32], ids=str)
+def test_overlapping_windows_of_a_long_row(ipu, dtype):
+  x = util.sample(dtype, (30_000,), low=-9, high=9)
+  lengths = (7, 9, 16, 64)
+
+  def f(x):
+    return [pool(0, lax.add, (n,))(x) for n in lengths]
+
+  for n, sums in zip(lengths, util.run_on(ipu, f, x), strict=True):
+    windows = np.lib.stride_tricks.sliding_window_view(x, n)
+    np.testing.assert_allclose(
+      sums, windows.astype(np.float64).sum(-1), rtol=0, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("kwargs", [
   {"base_dilation": (2, 3)}, {"window_dilation": (2, 3)},
   {"base_dilation": (1, 2), "window_dilation": (3, 1)},
