@@ -69,6 +69,7 @@ class MonoidFold {
     int64_t i = 0;
     if (n >= kChains * kN) {
       V chains[kChains];
+      Prefetch(p + ahead);
       for (int c = 0; c < kChains; ++c) chains[c] = Source::Whole(p + c * kN);
       for (i = kChains * kN; i + kChains * kN <= n; i += kChains * kN) {
         Prefetch(p + i + ahead);
