@@ -104,10 +104,10 @@ void LaneLoads::Shuffle(const Places& places, int64_t item, bool /*tail*/,
   }
 }
 
-// Each window of 16 bytes has one element of each operand: they are transposed
-// in each half.
 bool LaneLoads::CanLoadQuad(const StridedIterator&) const { return true; }
 
+// Each window of 16 bytes has one element of each operand: they are transposed
+// in each half.
 std::array<int, 4> LaneLoads::LoadQuad(const StridedIterator& iterator,
                                        int64_t vector,
                                        const std::array<bool, 4>& wanted,

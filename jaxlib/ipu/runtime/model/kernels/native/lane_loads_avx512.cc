@@ -110,6 +110,8 @@ void LaneLoads::LoadWindow(const Window& window, const Places& places,
   emit_.Free(mask);
 }
 
+// Whole rows of four, which need four loads for all columns. Measured: `any` of
+// 250,000 of them took 47 us instead of 62.
 bool LaneLoads::CanLoadQuad(const StridedIterator& iterator) const {
   return emit_.lanes() == kLanes<uint32_t> && iterator.group() == 1 &&
          iterator.group_step() == 4;

@@ -69,7 +69,7 @@ class MonoidFold {
     int64_t i = 0;
     if (n >= kChains * kN) {
       V chains[kChains];
-      Prefetch(p + ahead);
+      if (n >= 2 * kChains * kN) Prefetch(p + ahead);
       for (int c = 0; c < kChains; ++c) chains[c] = Source::Whole(p + c * kN);
       for (i = kChains * kN; i + kChains * kN <= n; i += kChains * kN) {
         Prefetch(p + i + ahead);
