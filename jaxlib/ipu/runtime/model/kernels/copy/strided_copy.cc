@@ -121,10 +121,7 @@ template <typename T, int kSource>
 void CopySpaced(const Dim& d, const char* source, char* destination) {
   const T* const from = reinterpret_cast<const T*>(source);
   T* const to = reinterpret_cast<T*>(destination);
-  int64_t i = 0;
-  for (; i + kLanes<T> <= d.extent; i += kLanes<T>) {
-    Store(to + i, LoadStrided<kSource>(from + i * kSource));
-  }
+  int64_t i = CopyStrided<kSource>(from, d.extent, to);
   for (; i < d.extent; ++i) to[i] = from[i * kSource];
 }
 

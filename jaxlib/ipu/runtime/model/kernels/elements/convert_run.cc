@@ -21,20 +21,6 @@ T To(From x) {
   }
 }
 
-// Loads whole vectors of elements with a short stride. Returns how many
-// elements it has loaded.
-template <typename T>
-int64_t LoadVectors(const T* from, int64_t stride, int64_t n,
-                    T* __restrict to) {
-  int64_t i = 0;
-  WithFew(stride, [&](auto few) {
-    for (; i + kLanes<T> <= n; i += kLanes<T>) {
-      model::IPU_SIMD_NS::Store(to + i, LoadStrided<few>(from + i * few));
-    }
-  });
-  return i;
-}
-
 template <typename T, typename From>
 void Load(const char* from, int64_t stride, int64_t n, T* __restrict to) {
   const From* p = reinterpret_cast<const From*>(from);
@@ -62,7 +48,9 @@ void Load(const char* from, int64_t stride, int64_t n, T* __restrict to) {
     for (; i < n; ++i) to[i] = To<T>(p[i]);
   } else {
     int64_t i = 0;
-    if constexpr (std::is_same_v<From, T>) i = LoadVectors(p, stride, n, to);
+    if constexpr (std::is_same_v<From, T>) {  // short strides by vectors
+      WithFew(stride, [&](auto few) { i = CopyStrided<few>(p, n, to); });
+    }
     for (; i < n; ++i) to[i] = To<T>(p[i * stride]);
   }
 }

@@ -152,6 +152,48 @@ TEST_P(MapTest, FunctionsAtTheirEdges) {
              {-kInf, std::log1p(3e38f)});
 }
 
+// In vectors that are whole or not, with what is special in all of their lanes:
+// e^x, and 1 / (1 + e^-x).
+template <typename T>
+void CheckAllSizes(const Factories& table) {
+  constexpr T kInfinite = std::numeric_limits<T>::infinity();
+  constexpr T kNotANumber = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> special = {
+      0,           T(-0.0),  1,        T(-1.5),    T(80),   T(-87.3), -105,
+      kNotANumber, T(1e-30), T(0.7),   -kInfinite, T(-0.3), 1000,     -1000,
+      kInfinite,   T(5),     T(88.73), T(-103.5),  37};
+  for (size_t n = 1; n <= 130; ++n) {
+    std::vector<T> a(n);
+    for (size_t i = 0; i < n; ++i) a[i] = special[(i + n) % special.size()];
+    const auto exp = Apply<T, T>(table, Opcode::kExp, {a});
+    const auto logistic = Apply<T, T>(table, Opcode::kLogistic, {a});
+    for (size_t i = 0; i < n; ++i) {
+      const auto x = static_cast<long double>(a[i]);
+      const auto nearest = static_cast<T>(std::exp(x));
+      if (nearest < std::numeric_limits<T>::min()) {
+        EXPECT_LE(exp[i], nearest + std::numeric_limits<T>::denorm_min());
+        EXPECT_GE(exp[i], nearest - std::numeric_limits<T>::denorm_min());
+      } else {
+        EXPECT_LE(Error(exp[i], std::exp(x)), 3) << a[i] << " of " << n;
+      }
+      const long double exact = 1 / (1 + std::exp(-x));
+      if (exact < std::numeric_limits<T>::min()) {
+        EXPECT_LE(std::abs(logistic[i] - exact),
+                  2 * std::numeric_limits<T>::denorm_min())
+            << a[i] << " of " << n;
+      } else {
+        EXPECT_LE(Error(logistic[i], exact), 4) << a[i] << " of " << n;
+      }
+      EXPECT_EQ(std::isnan(logistic[i]), std::isnan(a[i]));
+    }
+  }
+}
+
+TEST_P(MapTest, ExponentialsAtAllSizes) {
+  CheckAllSizes<float>(table());
+  CheckAllSizes<double>(table());
+}
+
 // Odd, the argument itself where that is small, and never beyond 1.
 TEST_P(MapTest, HyperbolicTangents) {
   std::vector<float> a, small;

@@ -127,6 +127,9 @@ inline V AtMost(const V& x, Element<V> most) {
 // --- Exponentials ------------------------------------------------------------
 
 template <typename T>
+inline constexpr T kLog2E = T(1.4426950408889634074);
+
+template <typename T>
 struct ExpTable;
 
 template <>
@@ -159,6 +162,19 @@ struct ExpTable<double> {
   static constexpr auto& kShortSeries = kSeries;
 };
 
+// The integers of ScaledExp, exponents in their place in a float.
+template <typename T>
+struct ExpScale {
+  using I = SignedBits<T>;
+  static constexpr I kOne = std::bit_cast<I>(T{1});
+  static constexpr I kTwo = std::bit_cast<I>(T{2});
+  // The sum's low bits are k - 1.
+  static constexpr T kRounderBelow = kRounder<T> - 1;
+  // Any k below which no normal number is, with room for the others below it.
+  static constexpr I kLeast =
+      (sizeof(T) == 8 ? -1000 : -100) * (I{1} << kMantissaBits<T>);
+};
+
 // e^x = 2^k (1 + tail)
 template <typename V>
 struct Exponential {
@@ -167,7 +183,7 @@ struct Exponential {
     using Table = ExpTable<T>;
     x = AtLeast(x, Table::kLowest);
     x = AtMost(x, Table::kHighest);
-    const Rounded<V> rounded(x, T(1.4426950408889634074));
+    const Rounded<V> rounded(x, kLog2E<T>);
     k = rounded.integer;
     value = rounded.value;
     const V high = Fma(rounded.value, Splat<V>(-Table::kLn2High), x);
@@ -193,27 +209,18 @@ template <typename V>
 inline V ScaledExp(V x) {
   using T = Element<V>;
   using Table = ExpTable<T>;
+  using Scale = ExpScale<T>;
   using I = typename Rounded<V>::Integer;
-  constexpr int kMantissa = kMantissaBits<T>;
-  constexpr auto kOne =
-      static_cast<SignedBits<T>>(std::bit_cast<Bits<T>>(T{1}));
-  constexpr auto kTwo =
-      static_cast<SignedBits<T>>(std::bit_cast<Bits<T>>(T{2}));
-  // The sum's low bits are k - 1.
-  constexpr T kRounderBelow = kRounder<T> - 1;
-  // Any k below which no normal number is, with room for the others below it.
-  constexpr SignedBits<T> kLeast = sizeof(T) == 8 ? -1000 : -100;
   x = AtMost(AtLeast(x, Table::kLowest), Table::kHighest);
-  const V sum =
-      Fma(x, Splat<V>(T(1.4426950408889634074)), Splat<V>(kRounderBelow));
-  const V k = sum - kRounderBelow;
+  const V sum = Fma(x, Splat<V>(kLog2E<T>), Splat<V>(Scale::kRounderBelow));
+  const V k = sum - Scale::kRounderBelow;
   const V high = Fma(k, Splat<V>(-Table::kLn2High), x);
   const V r = Fma(k, Splat<V>(-Table::kLn2Low), high);
-  const I exponent = BitCast<I>(sum) << kMantissa;
-  const I least = Splat<I>(kLeast * (SignedBits<T>{1} << kMantissa));
+  const I exponent = BitCast<I>(sum) << kMantissaBits<T>;
+  const I least = Splat<I>(Scale::kLeast);
   const I most = exponent > least ? exponent : least;
-  const V factor = BitCast<V>(most + kOne);
-  const V rest = BitCast<V>(exponent - most + kTwo);
+  const V factor = BitCast<V>(most + Scale::kOne);
+  const V rest = BitCast<V>(exponent - most + Scale::kTwo);
   V p = Polynomial(r, Table::kShortSeries);
   p = Fma(p, r, Splat<V>(T{1}));
   return Fma(p, r * factor, factor) * rest;
@@ -260,7 +267,7 @@ inline auto TanhF32(const auto& x) {
   // (tanh(h) - h) / h^3
   static constexpr float kSeries[] = {-0.33333322f, 0.13331142f, -0.052715283f};
   const V y = AtLeast(AtMost(x, kHighest), -kHighest);
-  const Rounded<V> k(y, 2 * 1.4426950408889634074f);
+  const Rounded<V> k(y, 2 * kLog2E<float>);
   // What ln(2) is rounded by is 2^-5 units of a result for k = 1, and less for
   // others.
   const V h = Fma(k.value, Splat<V>(-kHalfLn2), y);
@@ -277,7 +284,7 @@ inline auto TanhF64(const auto& x) {
   using Table = ExpTable<double>;
   constexpr double kLowest = -20;  // up to here the result is -1 or 1
   const V y = AtLeast(NegateFloat::Do(AbsFloat::Do(x)), kLowest);
-  const Rounded<V> rounded(y, 2 * 1.4426950408889634074);
+  const Rounded<V> rounded(y, 2 * kLog2E<double>);
   V r = Fma(rounded.value, Splat<V>(-Table::kLn2High), V{y * 2});
   r = Fma(rounded.value, Splat<V>(-Table::kLn2Low), r);
   // e^(2 y) = 2^k (1 + tail)

@@ -29,6 +29,10 @@ bool IsNative(const program::Instruction& i) {
     }
     case Opcode::kDiv:
       return program::IsFloat(i.type);
+    case Opcode::kExp:
+    case Opcode::kLogistic:
+      // With AVX2 there is no larger one of two 64-bit integers.
+      return IPU_AVX512 || i.type == kF32;
     case Opcode::kWrapI8:
     case Opcode::kWrapI16:
     case Opcode::kWrapU8:

@@ -24,12 +24,41 @@ constexpr bool kHasMasks = IPU_AVX512;
 constexpr int64_t kFewForWords = kHasMasks ? kLanes<uint32_t> + 1 : 64;
 constexpr int64_t kFewForBytes = kHasMasks ? kLanes<uint16_t> + 1 : 128;
 
-// Runs of so many values have so many vectors interleaved, or fewer if the
-// registers do not suffice. Measured with AVX2: random bits, in 80 values,
-// took 0.78, 0.65 and 0.65 of the time with 2, 3 and 4 vectors; runs of 8 to 23
-// values gained nothing that could be told from noise.
-constexpr int64_t kWorthInterleaving = 24;
+// Runs of so many instructions have so many vectors interleaved, or fewer if
+// the registers do not suffice. Measured with AVX2: random bits, in 80
+// values, took 0.78, 0.65 and 0.65 of the time with 2, 3 and 4 vectors;
+// with AVX-512: softmax of bf16 took 0.82. Short runs gained nothing that could
+// be told from noise.
+constexpr int kWorthInterleaving = 16;
+// Two runs of interleaved vectors take less time than a long one without, and
+// than one that loads its operands again. Measured with AVX2: a Bessel function
+// of order 1 in 87 values took 620 us, 1,140 and 890.
+constexpr int kWorthSplitting = 40;
 constexpr int kMostTogether = 4;
+
+// About as many instructions compute a value and store it.
+int NumInstructions(const NativeValue& v) {
+  if (v.kind != NativeValue::kComputed) return 0;
+  constexpr int kRounding = 8;  // to bf16, a NaN apart
+  const int stores = v.stored_dtype == DType::kBF16 ? kRounding : 0;
+  switch (v.instruction.op) {
+    case program::Opcode::kExp:
+      return stores + 16;
+    case program::Opcode::kLogistic:
+      return stores + 21;
+    case program::Opcode::kRoundBf16:
+    case program::Opcode::kBitsBf16:
+      return stores + kRounding;
+    default:
+      return stores + 1;
+  }
+}
+
+int NumInstructions(std::span<const NativeValue> values) {
+  int sum = 0;
+  for (const NativeValue& v : values) sum += NumInstructions(v);
+  return sum;
+}
 
 // Emits the loop over vectors and what is left of a block after it.
 class Compiler {
@@ -268,16 +297,14 @@ class Compiler {
 // the fastest.
 std::vector<Manner> Manners(std::span<const NativeValue> values,
                             std::span<const ValueSide> sides, int64_t count) {
+  const int instructions = NumInstructions(values);
   const bool interleaves =
-      std::ssize(values) >= kWorthInterleaving &&
+      instructions >= kWorthInterleaving &&
       (count == 0 || count >= kMostTogether * kLanes<uint32_t>);
   const int most = interleaves ? kMostTogether : 1;
-  // Two runs of interleaved vectors take less time than a long one without, and
-  // than one that loads its operands again. Measured with AVX2: a Bessel
-  // function of order 1 in 87 values took 620 us, 1,140 and 890. A jump is
-  // worth more.
-  const bool splits = interleaves && sides.empty() &&
-                      std::ssize(values) >= 2 * kWorthInterleaving;
+  // A jump is worth more than what a split gains.
+  const bool splits =
+      interleaves && sides.empty() && instructions >= kWorthSplitting;
   std::vector<Manner> manners;
   const auto add = [&](int together, bool reloads) {
     for (int hoisted = kMostHoisted; hoisted >= kFewestHoisted; hoisted /= 2) {

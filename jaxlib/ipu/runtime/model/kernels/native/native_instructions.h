@@ -31,6 +31,11 @@ constexpr uint8_t kAddF = 0x58, kMulF = 0x59, kSubF = 0x5c, kMinF = 0x5d,
 constexpr VectorOp kRoundF32{k0F3A, k66, 0x08};
 constexpr VectorOp kRoundF64{k0F3A, k66, 0x09, true};
 
+// reg <- vvvv * reg + rm and reg <- vvvv * rm + reg, rounded once; of floats.
+constexpr VectorOp kMulThenAdd{k0F38, k66, 0xa8}, kAddProduct{k0F38, k66, 0xb8};
+// vvvv * 2^rm, of an rm that is whole (AVX-512).
+constexpr VectorOp kScaleF{k0F38, k66, 0x2c};
+
 constexpr VectorOp kAdd{k0F, k66, 0xfe}, kAddWide{k0F, k66, 0xd4, true};
 constexpr VectorOp kSub{k0F, k66, 0xfa}, kSubWide{k0F, k66, 0xfb, true};
 constexpr VectorOp kMul{k0F38, k66, 0x40};

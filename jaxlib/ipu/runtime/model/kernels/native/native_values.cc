@@ -59,14 +59,6 @@ bool IsMagnitude(const NativeValue& value) {
          value.instruction.op == program::Opcode::kAbs;
 }
 
-std::vector<uint8_t> InAllLanes(const NativeValue& known) {
-  std::vector<uint8_t> bytes(kVectorBytes);
-  for (size_t at = 0; at < bytes.size(); at += known.width) {
-    std::memcpy(&bytes[at], known.constant, known.width);
-  }
-  return bytes;
-}
-
 uint32_t OperandBytes(const program::Instruction& i, size_t operand) {
   const uint8_t type =
       program::kSignatures[static_cast<uint8_t>(i.op)].operands[operand];

@@ -83,9 +83,6 @@ std::optional<uint64_t> KnownBits(const NativeValue& value);
 // Whether a value is the magnitude of a number, whose sign is not set.
 bool IsMagnitude(const NativeValue& value);
 
-// The bytes of a vector that has those of a known invariant in all lanes.
-std::vector<uint8_t> InAllLanes(const NativeValue& known);
-
 // The size in bytes of an instruction's operand in a register.
 uint32_t OperandBytes(const program::Instruction& instruction, size_t operand);
 

@@ -103,7 +103,7 @@ int ValueEmitter::LoadInvariant(const NativeValue& v, State& state) {
   state.reg = state.hoisted ? reg : emit_.NewRegister();
   if (reg < 0 && v.constant != nullptr && !words_) {
     to.VectorConstant(x86::kLoad, emit_.Of(v.width), state.reg, 0,
-                      emit_.Constant(InAllLanes(v)));
+                      emit_.InAllLanes(v.width, *KnownBits(v)));
     return state.reg;
   }
   to.Load(Gpr::kRcx, Gpr::kRsi, v.slot * 8);

@@ -73,21 +73,43 @@ size_t VectorEmitter::Constant(const std::vector<uint8_t>& bytes) {
   return at;
 }
 
-int VectorEmitter::Table(const std::vector<uint8_t>& bytes) {
-  const size_t constant = Constant(bytes);
+size_t VectorEmitter::InAllLanes(uint32_t width, uint64_t bits) {
+  std::vector<uint8_t> bytes(kVectorBytes);
+  for (size_t at = 0; at < bytes.size(); at += width) {
+    std::memcpy(&bytes[at], &bits, width);
+  }
+  return Constant(bytes);
+}
+
+int VectorEmitter::TryTable(size_t constant) {
   if (const auto at = tables_.find(constant); at != tables_.end()) {
     return at->second;
   }
-  const int kept = tables_.size() < kMostTables ? NewHoisted() : -1;
-  Assembler& to = kept < 0 ? body_ : hoisted_;
-  const int reg = kept < 0 ? NewRegister() : kept;
-  to.VectorConstant(x86::kLoad, Lanes{kVectorBytes}, reg, 0, constant);
-  if (kept >= 0) tables_[constant] = kept;
+  const int reg = tables_.size() < kMostTables ? NewHoisted() : -1;
+  if (reg < 0) return reg;
+  hoisted_.VectorConstant(x86::kLoad, Lanes{kVectorBytes}, reg, 0, constant);
+  return tables_[constant] = reg;
+}
+
+int VectorEmitter::Table(const std::vector<uint8_t>& bytes) {
+  const size_t constant = Constant(bytes);
+  int reg = TryTable(constant);
+  if (reg >= 0) return reg;
+  reg = NewRegister();
+  body_.VectorConstant(x86::kLoad, Lanes{kVectorBytes}, reg, 0, constant);
   return reg;
 }
 
 void VectorEmitter::FreeTable(int reg) {
   if (reg < top_) Free(reg);
+}
+
+void VectorEmitter::OpConstant(VectorOp op, uint32_t width, int d, int a,
+                               uint64_t bits) {
+  const size_t constant = InAllLanes(width, bits);
+  const int reg = TryTable(constant);
+  if (reg >= 0) return Op(op, width, d, a, reg);
+  body_.VectorConstant(op, Of(width), d, a, constant);
 }
 
 void VectorEmitter::Indices(RegisterType type, int d, Gpr first) {
@@ -376,6 +398,10 @@ void VectorEmitter::Compute(const Instruction& i, int d, int a, int b, int c,
     case Opcode::kRsqrt:
       OpF(x86::kSqrtF, w, d, 0, a);
       return OpF(x86::kDivF, w, d, One(w, true), d);
+    case Opcode::kExp:
+      return Exp(w, d, a);
+    case Opcode::kLogistic:
+      return Logistic(w, d, a);
     case Opcode::kPopcnt:
       return CountOnes(w, d, a);
     case Opcode::kClz:

@@ -1,9 +1,9 @@
 // Emits the vector instructions for each instruction of a register program, and
 // allocates the registers they use.
 //
-// vector_emitter.cc, vector_extremes.cc and vector_division.cc have what is the
-// same for AVX2 and AVX-512, in terms of functions that vector_emitter_avx2.cc
-// and vector_emitter_avx512.cc define.
+// vector_emitter.cc, vector_extremes.cc, vector_division.cc and
+// vector_exponential.cc have what is the same for AVX2 and AVX-512, in terms of
+// functions that vector_emitter_avx2.cc and vector_emitter_avx512.cc define.
 
 #ifndef JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
 #define JAXLIB_IPU_RUNTIME_MODEL_KERNELS_NATIVE_VECTOR_EMITTER_H_
@@ -107,6 +107,8 @@ class VectorEmitter {
 
   // Bytes that the code may read: their offset among its constants.
   size_t Constant(const std::vector<uint8_t>& bytes);
+  // The same of a vector with a number in all lanes, of 4 or 8 bytes.
+  size_t InAllLanes(uint32_t width, uint64_t bits);
   const std::vector<uint8_t>& constants() const { return constants_; }
 
   // A register with the bytes of such a constant, which FreeTable frees.
@@ -202,6 +204,11 @@ class VectorEmitter {
   void OpF(uint8_t code, uint32_t width, int d, int a, int b) {
     Op(x86::Float(code, width == 8), width, d, a, b);
   }
+  // With a number in all lanes as the last operand, from memory if no register
+  // is left for it.
+  void OpConstant(VectorOp op, uint32_t width, int d, int a, uint64_t bits);
+  // A register that holds a constant before the loop; -1 if none is left.
+  int TryTable(size_t constant);
   // d <- x, of which the high 16 bits are rounded to a bf16; the low ones are
   // any
   void RoundBf16(int d, int x, bool moved);
@@ -253,6 +260,13 @@ class VectorEmitter {
   void CountLeadingZeros32(int d, int a);
   void SignF(uint32_t w, int d, int a);
   void Round(uint32_t w, int d, int a, int how);
+
+  // Functions of several instructions (vector_exponential.cc).
+  void Exp(uint32_t w, int d, int a);  // d may be a
+  template <typename T>
+  void ExpOf(int d, int a);
+  void Logistic(uint32_t w, int d, int a);
+
   void Convert(RegisterType from, RegisterType to, int d, int a);
   // d <- the low halves of 8-byte lanes
   void LowHalves(int d, int a);

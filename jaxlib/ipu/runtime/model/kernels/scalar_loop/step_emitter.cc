@@ -31,8 +31,8 @@ bool IsMove(const Instruction& i) {
 
 bool IsCode(const TapeStep& s) {
   if (!s.IsOnSlots()) return false;
-  return s.kind != TapeStep::kCompute || IsNative(s.instruction) ||
-         IsScalarDivision(s);
+  if (s.kind != TapeStep::kCompute || IsScalarDivision(s)) return true;
+  return IsNative(s.instruction) && !ReadsNumbers(s.instruction);
 }
 
 void StepEmitter::Emit(size_t k) {

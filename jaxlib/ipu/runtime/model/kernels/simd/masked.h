@@ -233,6 +233,18 @@ template <int kStride, typename T>
   }
 }
 
+// Copies elements with a stride of 2, 3 or 4 that fill vectors; returns how
+// many of the n.
+template <int kStride, typename T>
+[[gnu::always_inline]] inline int64_t CopyStrided(const T* from, int64_t n,
+                                                  T* to) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) {
+    Store(to + i, LoadStrided<kStride>(from + i * kStride));
+  }
+  return i;
+}
+
 // Vector kPart of those that hold the lanes of kStride vectors alternately: the
 // lanes of vectors kFirst and kFirst + 1, which are a and b; any where it holds
 // others.
