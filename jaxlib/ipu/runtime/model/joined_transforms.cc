@@ -10,7 +10,6 @@
 #include <variant>
 
 #include "jaxlib/ipu/runtime/model/joined_product.h"
-#include "jaxlib/ipu/runtime/model/kept_rows.h"
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 namespace ipu::model {
@@ -42,21 +41,11 @@ std::vector<std::array<std::array<uint64_t, 2>, 2>> SumsOfProducts(
   return sums;
 }
 
-// The bytes that contain all that an access touches.
-struct Hull {
-  uint32_t storage;
-  int64_t begin, end;
-
-  bool Overlaps(const Hull& other) const {
-    return storage == other.storage && begin < other.end && other.begin < end;
-  }
-};
-
 class Joiner {
  public:
   Joiner(std::vector<ComputeSet>& steps, JoinSite& site,
          std::vector<ArenaRoot>& roots, std::deque<program::Execute>& made)
-      : site_(site), roots_(roots), made_(made) {
+      : site_(site), roots_(steps_, site, roots), made_(made) {
     for (ComputeSet& s : steps) steps_.push_back(&s);
     // A joined transform may be a part of a longer one.
     for (bool again = true; again;) {
@@ -74,17 +63,6 @@ class Joiner {
   }
 
  private:
-  const ArenaRoot* RootOf(int64_t tensor) const {
-    if (tensor == program::kNone || roots_[tensor].accesses == 0) {
-      return nullptr;
-    }
-    return &roots_[tensor];
-  }
-  static int64_t TensorOf(const std::vector<program::Access>& accesses,
-                          size_t i) {
-    return i < accesses.size() ? int64_t{accesses[i].tensor} : program::kNone;
-  }
-
   // The sums that a map computes; none if it computes anything else.
   using Sums = std::vector<std::array<std::array<uint64_t, 2>, 2>>;
   Sums SumsOf(size_t i) const {
@@ -180,37 +158,18 @@ class Joiner {
   }
 
   const ArenaRoot* RootRead(const Chain::Link& link) const {
-    return RootOf(TensorOf(steps_[link.map]->step.operands, link.rotation.x));
+    return roots_.RootOf(
+        StepRoots::TensorOf(steps_[link.map]->step.operands, link.rotation.x));
   }
   const ArenaRoot* RootWritten(const Chain::Link& link) const {
-    return RootOf(TensorOf(steps_[link.map]->step.results, link.output));
-  }
-
-  // How often steps access a root, and which of them writes it last before step
-  // `from` and reads it first after step `to`.
-  struct Uses {
-    int64_t count = 0;
-    std::optional<size_t> writer, reader;
-  };
-  Uses UsesOf(const ArenaRoot& of, size_t from, size_t to) const {
-    Uses uses;
-    for (size_t s = 0; s < steps_.size(); ++s) {
-      if (steps_[s] == nullptr) continue;
-      ForUses(*steps_[s], [&](const Operand&, int64_t tensor, bool written) {
-        const ArenaRoot* const root = RootOf(tensor);
-        if (root == nullptr || root->number != of.number) return;
-        ++uses.count;
-        if (written && s < from) uses.writer = s;
-        if (!written && s > to && !uses.reader) uses.reader = s;
-      });
-    }
-    return uses;
+    return roots_.RootOf(
+        StepRoots::TensorOf(steps_[link.map]->step.results, link.output));
   }
 
   std::optional<size_t> ReaderOf(const Chain::Link& link) const {
     const ArenaRoot* const root = RootWritten(link);
     if (root == nullptr) return std::nullopt;
-    return UsesOf(*root, link.map, link.map).reader;
+    return roots_.UsesOf(*root, link.map, link.map).reader;
   }
 
   // The steps that write what the first map reads and read what the last one
@@ -235,95 +194,31 @@ class Joiner {
     const size_t from = chain.links.front().map, to = chain.links.back().map;
     for (const ArenaRoot* root : roots) {
       const int64_t count = expected[root->number];
-      if (root->accesses != count || UsesOf(*root, from, to).count != count) {
+      if (root->accesses != count ||
+          roots_.UsesOf(*root, from, to).count != count) {
         return false;
       }
     }
-    const auto first = UsesOf(*roots.front(), from, to).writer;
-    const auto second = UsesOf(*roots.back(), from, to).reader;
+    const auto first = roots_.UsesOf(*roots.front(), from, to).writer;
+    const auto second = roots_.UsesOf(*roots.back(), from, to).reader;
     if (!first || !second) return false;
     chain.first = *first;
     chain.second = *second;
     return true;
   }
 
-  Hull HullOf(const Operand& o) const {
-    Hull hull{site_.storage[o.view.base], o.view.offset,
-              o.view.offset + o.view.item_size};
-    for (size_t d = 0; d < o.view.shape.size(); ++d) {
-      const int64_t reach =
-          (o.view.shape[d] - 1) * o.view.strides[d] * o.view.item_size;
-      (reach < 0 ? hull.begin : hull.end) += reach;
-    }
-    return hull;
-  }
-
   // Whether the first product's data can be read where the second one is
-  // computed. Moves roots that would overwrite it.
+  // computed.
   bool KeepData(const Chain& chain, const std::set<size_t>& removed) {
-    for (size_t s = chain.first + 1; s <= chain.second; ++s) {
-      if (steps_[s] == nullptr || removed.contains(s)) continue;
-      for (size_t k = 0; k < steps_[s]->results.size(); ++k) {
-        if (HullOf(steps_[chain.first]->operands[0])
-                .Overlaps(HullOf(steps_[s]->results[k])) &&
-            !Move(TensorOf(steps_[s]->step.results, k))) {
-          return false;
-        }
-      }
-    }
-    return true;
+    return roots_.Keep({steps_[chain.first]->operands.data(), 1}, chain.first,
+                       chain.second, removed);
   }
-
-  // Moves a root to memory that nothing else uses, if only these steps access
-  // it and the first of them writes it.
-  bool Move(int64_t tensor) {
-    const ArenaRoot* const root = RootOf(tensor);
-    if (root == nullptr) return false;
-    const ArenaRoot moved = *root;
-    std::vector<Operand*> uses;
-    bool first_writes = false;
-    for (ComputeSet* set : steps_) {
-      if (set == nullptr) continue;
-      const auto each = [&](std::vector<Operand>& operands,
-                            const std::vector<program::Access>& accesses,
-                            bool written) {
-        for (size_t k = 0; k < operands.size(); ++k) {
-          const ArenaRoot* const r = RootOf(TensorOf(accesses, k));
-          if (r == nullptr || r->number != moved.number) continue;
-          if (uses.empty()) first_writes = written;
-          uses.push_back(&operands[k]);
-        }
-      };
-      each(set->operands, set->step.operands, false);
-      each(set->results, set->step.results, true);
-    }
-    if (static_cast<int64_t>(uses.size()) != moved.accesses || !first_writes) {
-      return false;
-    }
-    for (const Operand* o : uses) {
-      // It may already be stored elsewhere (redirects.h).
-      const Hull hull = HullOf(*o);
-      if (o->view.base != kArenaBase || hull.begin < moved.address ||
-          hull.end > moved.address + moved.bytes) {
-        return false;
-      }
-    }
-    const int64_t to = site_.spare + site_.used;
-    site_.used += (moved.bytes + 2 * kLine - 1) / kLine * kLine;
-    for (Operand* o : uses) o->view.offset += to - moved.address;
-    for (ArenaRoot& r : roots_) {
-      if (r.number == moved.number) r.address = to;
-    }
-    return true;
-  }
-
-  static constexpr int64_t kLine = 64;
 
   JoinSite& site_;
-  std::vector<ArenaRoot>& roots_;
-  std::deque<program::Execute>& made_;
   std::vector<ComputeSet*> steps_;  // null: no longer needed
-  std::deque<ComputeSet> sets_;     // joined ones
+  StepRoots roots_;
+  std::deque<program::Execute>& made_;
+  std::deque<ComputeSet> sets_;  // joined ones
 };
 
 }  // namespace

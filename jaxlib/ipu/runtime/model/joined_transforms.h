@@ -19,22 +19,11 @@
 #include <vector>
 
 #include "jaxlib/ipu/runtime/model/bands.h"
-#include "jaxlib/ipu/runtime/model/factories.h"
 #include "jaxlib/ipu/runtime/model/kernel.h"
+#include "jaxlib/ipu/runtime/model/step_roots.h"
 #include "jaxlib/ipu/runtime/program/schema.h"
 
 namespace ipu::model {
-
-// What joining steps needs to know of a program.
-struct JoinSite {
-  const std::vector<uint32_t>& storage;  // see ScheduleCopies
-  const char* constants;
-  const Factories& factories;
-  // Memory for roots, from this offset of the arena on, which nothing else uses
-  // while these steps run. `used` becomes the number of bytes that are taken.
-  int64_t spare;
-  int64_t used = 0;
-};
 
 // Returns the steps, of which some are joined. Those that replace them are
 // added to `made`, which they refer to. Roots that would overwrite what a

@@ -12,6 +12,7 @@
 #include "jaxlib/ipu/runtime/model/joined_transforms.h"
 #include "jaxlib/ipu/runtime/model/move_view.h"
 #include "jaxlib/ipu/runtime/model/parallel_copy.h"
+#include "jaxlib/ipu/runtime/model/recomputed_maps.h"
 #include "jaxlib/ipu/runtime/model/redirects.h"
 #include "jaxlib/ipu/runtime/model/root_accesses.h"
 #include "jaxlib/ipu/runtime/program/independent.h"
@@ -171,8 +172,9 @@ class Loader {
   Status AddComputeSets(Block& block) {
     JoinSite site{storage_, executable_->constants, factories_,
                   scratch_offset_};
-    const std::vector<ComputeSet> sets =
-        JoinTransforms(std::exchange(waiting_, {}), site, roots_, joined_);
+    const std::vector<ComputeSet> sets = RecomputeMaps(
+        JoinTransforms(std::exchange(waiting_, {}), site, roots_, made_), site,
+        roots_, made_);
     scratch_bytes_ = std::max(scratch_bytes_, site.used);
     const auto add = [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
@@ -591,8 +593,8 @@ class Loader {
   int64_t scratch_bytes_ = 0;
   std::vector<uint32_t> storage_;  // see ScheduleCopies
   const RootAccesses accesses_;
-  std::vector<ArenaRoot> roots_;  // see FindBands
-  std::deque<program::Execute> joined_;
+  std::vector<ArenaRoot> roots_;       // see FindBands
+  std::deque<program::Execute> made_;  // in place of the program's own
   const Redirects redirects_;
   std::unique_ptr<Executable> executable_;
 };
