@@ -1,13 +1,15 @@
-"""Integer division by constants, which needs no division: exact everywhere.
+"""Division by constants, which needs no division: exact everywhere.
 
-The expected values are Python's, truncated towards zero; x / 0 is all ones and
-x % 0 is x; the least integer over -1 wraps.
+The expected values of integers are Python's, truncated towards zero; x / 0 is
+all ones and x % 0 is x; the least integer over -1 wraps. Floats are divided by
+powers of two, and rounded where a quotient is denormal.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from ipu_test_util import rng_of
 
 import jax
 from jax import lax
@@ -96,3 +98,22 @@ def test_in_loops_and_chains(ipu, dtype):
     np.testing.assert_array_equal(jax.jit(digits)(x), expected)
     for n, total in zip(x, expected, strict=True):
       assert jax.jit(digits)(n) == total
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_floats_by_powers_of_two(ipu, dtype):
+  info = np.finfo(dtype)
+  special = [0.0, -0.0, np.inf, -np.inf, np.nan, info.tiny, info.max, info.eps]
+  random = rng_of("powers", dtype).normal(size=500)
+  x = np.concatenate([special, random * info.tiny, random, -random]).astype(
+    dtype
+  )
+  powers = [2.0, -4.0, 0.25, -1.0, 1024.0, 2.0**-60, 2.0**60]
+  with jax.enable_x64(dtype == np.float64), jax.default_device(ipu):
+    found = jax.jit(lambda x: [x / dtype(p) for p in powers])(x)
+  for p, quotient in zip(powers, found, strict=True):
+    with np.errstate(over="ignore", under="ignore"):
+      expected = x / dtype(p)
+    np.testing.assert_array_equal(quotient, expected, f"{p}")
+    signs = np.signbit(np.asarray(quotient)) == np.signbit(expected)
+    assert np.all(signs | np.isnan(x)), p

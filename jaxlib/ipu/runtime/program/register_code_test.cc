@@ -1,9 +1,11 @@
 #include "jaxlib/ipu/runtime/program/register_code.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -169,6 +171,34 @@ TEST(Simplify, DividesByConstantsInOneInstruction) {
   EXPECT_EQ(
       Simplified({kLoad0, Constant(0), Binary(Opcode::kDiv, 0, 1)}, {2}).back(),
       Opcode::kDiv);
+}
+
+// By powers of two whose reciprocals are floats, and not denormal.
+TEST(Simplify, MultipliesFloatsByReciprocalsThatAreExact) {
+  const auto reciprocal = [](float divisor) -> float {
+    const auto bits = std::bit_cast<uint32_t>(divisor);
+    auto code = Decode({{Opcode::kLoad, F32, {}, 0},
+                        {Opcode::kConst, F32, {}, bits},
+                        {Opcode::kDiv, F32, {0, 1, 0}, 0}},
+                       {2});
+    EXPECT_TRUE(code.ok());
+    DivideByMultiplying(*code);
+    const Instruction& last = code->code.back();
+    if (last.op == Opcode::kDiv) return 0;
+    EXPECT_EQ(last.op, Opcode::kMul);
+    return std::bit_cast<float>(
+        static_cast<uint32_t>(code->code[last.values[1]].imm));
+  };
+  EXPECT_EQ(reciprocal(0.25f), 4);
+  EXPECT_EQ(reciprocal(-8), -0.125f);
+  EXPECT_EQ(reciprocal(1), 1);
+  EXPECT_EQ(reciprocal(0x1p-126f), 0x1p126f);
+  EXPECT_EQ(reciprocal(0x1p126f), 0x1p-126f);
+  for (const float other : {0x1p127f, 0x1p-127f, 0.f, -0.f, 3.f,
+                            std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_EQ(reciprocal(other), 0) << other;
+  }
 }
 
 TEST(Simplify, TheDivisorFollowsFromTheMultiplier) {

@@ -53,7 +53,7 @@ class Rewriter {
   static constexpr size_t kMostAdded = 4;
 
   bool IsDivision(const Instruction& i) const {
-    if (IsFloat(i.type) || (i.op != Opcode::kDiv && i.op != Opcode::kRem)) {
+    if (i.op != Opcode::kDiv && (i.op != Opcode::kRem || IsFloat(i.type))) {
       return false;
     }
     return code_[i.values[1]].op == Opcode::kConst &&
@@ -75,9 +75,28 @@ class Rewriter {
       case RegisterType::kI32:
       case RegisterType::kU32:
         return DivideAs<uint32_t>(i, static_cast<uint32_t>(divisor));
+      case RegisterType::kF32:
+        return DivideFloat<uint32_t>(i, static_cast<uint32_t>(divisor), 23);
+      case RegisterType::kF64:
+        return DivideFloat<uint64_t>(i, divisor, 52);
       default:
         return DivideAs<uint64_t>(i, divisor);
     }
+  }
+
+  // A power of two has an exact reciprocal, unless that is infinite or
+  // denormal: the product is rounded as the quotient is.
+  template <typename U>
+  uint16_t DivideFloat(const Instruction& i, U divisor, int mantissa) {
+    const U sign = U{1} << (8 * sizeof(U) - 1), one = U{1} << mantissa;
+    // Exponents are numbers from 1 to 2 * `bias`, of 1.0 the middle one.
+    const U bias = sign / one / 2 - 1, exponent = (divisor & ~sign) / one;
+    const U reciprocal = 2 * bias - exponent;
+    if (divisor % one != 0 || exponent < 1 || exponent >= 2 * bias) {
+      return Add(i);
+    }
+    const uint16_t by = Const((divisor & sign) | reciprocal * one);
+    return Add({Opcode::kMul, type_, {i.values[0], by, 0}, 0});
   }
 
   template <typename U>
