@@ -153,7 +153,7 @@ void Gemm<T>::SumBlocks(const char* lhs, const char* rhs, Range m, Range n,
         keeps_rows ? m.size() : std::min(m.size(), together * kTileRows);
     packed_rows = buffers.rows.Get<T>(rows * terms + kWidth);
   }
-  const TileKind kind = InPairs() ? TileKind::kPairs
+  const TileKind kind = InPairs() ? KindOfPairs()
                         : direct_rows && a.row.stride() != 1
                             ? TileKind::kRows
                             : TileKind::kDenseRows;

@@ -44,6 +44,23 @@ inline bool IsShort(DType dtype) {
 #endif
 }
 
+// Whether the processor does so in one instruction.
+inline bool HasDotProducts() {
+  static const bool has = IPU_AVX512 && __builtin_cpu_supports("avx512vnni");
+  return has;
+}
+
+#if IPU_AVX512
+
+// The same, for such processors: kernels are compiled for others, too.
+[[gnu::always_inline]] inline Vector<uint32_t> AddDotProducts(
+    Vector<uint32_t> a, Vector<uint32_t> b, Vector<uint32_t> c) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+  return c;
+}
+
+#endif
+
 // Joins the terms of `count` rows or columns in pairs. Term k starts at
 // from[k * count], pair k at to[k * count]; `to` may equal `from`. The partner
 // of an odd last term is 0.

@@ -33,7 +33,7 @@ struct TermRun {
 // The operands of a tile; strides are in elements.
 template <typename T>
 struct TileArgs {
-  const TermRun* runs;  // kDenseRows and kPairs have one, at 0
+  const TermRun* runs;  // all kinds but kRows have one, at 0
   int64_t num_runs;
   const T* a;  // term k of a run is at a + row * a_row + run.at + k * a_k
   int64_t a_row;
@@ -51,8 +51,14 @@ struct TileArgs {
 enum class TileKind {
   kRows,       // any a_row, several runs
   kDenseRows,  // a_row is 1, so rows are at constant offsets
-  kPairs       // as kDenseRows; each element holds two terms, see gemm_pairs.h
+  kPairs,      // as kDenseRows; each element holds two terms, see gemm_pairs.h
+  kDotPairs    // the same in one instruction (AVX-512)
 };
+
+// That of pairs on this processor.
+inline TileKind KindOfPairs() {
+  return gemm::HasDotProducts() ? TileKind::kDotPairs : TileKind::kPairs;
+}
 
 template <typename T, int kRows, int kVectors, TileKind kKind, bool kWhole>
 void Tile(const TileArgs<T>& args) {
@@ -88,6 +94,10 @@ void Tile(const TileArgs<T>& args) {
         for (int v = 0; v < kVectors; ++v) {
           if constexpr (kKind == TileKind::kPairs) {
             sums[r][v] = gemm::MultiplyAddPairs(factor, row[v], sums[r][v]);
+#if IPU_AVX512
+          } else if constexpr (kKind == TileKind::kDotPairs) {
+            sums[r][v] = gemm::AddDotProducts(factor, row[v], sums[r][v]);
+#endif
           } else {
             sums[r][v] = MultiplyAdd<T>(factor, row[v], sums[r][v]);
           }
@@ -141,6 +151,11 @@ TileFunction<T> TileFor(int64_t rows, int64_t columns, TileKind kind) {
     if (kind == TileKind::kPairs) {
       return of.template operator()<TileKind::kPairs>();
     }
+#if IPU_AVX512
+    if (kind == TileKind::kDotPairs) {
+      return of.template operator()<TileKind::kDotPairs>();
+    }
+#endif
   }
   return of.template operator()<TileKind::kDenseRows>();
 }
