@@ -177,6 +177,7 @@ WORKLOADS = [
          complex_values(2**18)),
   jitted("softmax", "128x1000", jax.nn.softmax, values(128, 1000)),
   jitted("softmax", "2048x2048", jax.nn.softmax, values(2048, 2048)),
+  jitted("softmax", "10^7", jax.nn.softmax, values(10**7)),
   jitted("softmax", "log, 1024x32", jax.nn.log_softmax, values(1024, 32)),
   jitted("softmax", "over rows, 1024x1024",
          lambda x: jax.nn.softmax(x, 0), values(1024, 1024)),
