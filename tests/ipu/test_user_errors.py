@@ -311,7 +311,8 @@ def test_damaged_entries_of_the_compilation_cache(tmp_path):
     half = len(whole) // 2
     # A single bit may be of a distance in compressed zeros, and change nothing.
     other = bytes(b ^ 0x5a for b in whole[half : half + 32])
-    for damaged in (b"", whole[:half], whole[:half] + other + whole[half + 32:]):
+    changed = whole[:half] + other + whole[half + 32:]
+    for damaged in (b"", whole[:half], changed):
       entry.write_bytes(damaged)
       with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
