@@ -58,7 +58,7 @@ jax_tests schedule storage_order tile_code tile_steps verify_addresses
 address_plans assembled code_by_line eigenvalues factorise figures graded
 in_place inverse_iteration less_work loop_products many_panels outline
 pack reflectors rounds sram_overflow tensor_placement thresholds tridiagonal
-bisection cnn progress report_sums scalar_loops
+bisection cnn progress recomputed_maps report_sums scalar_loops
 """.split()
 # Of the suite, on releases that make no fork, and on older forks.
 _OF_PLUGINS, _OF_FORKS = "--part=0/4", "--part=1/4"

@@ -55,8 +55,8 @@ class VectorComponent {
 
   // Fetches later indices; see PrefetchAhead of windows.cc.
   void Prefetch(int64_t i) const {
-    constexpr int64_t kAhead = 4096;
-    __builtin_prefetch(indices_ + i * sizeof(int32_t) + kAhead);
+    constexpr int64_t kBytesAhead = 4096;
+    __builtin_prefetch(indices_ + i * sizeof(int32_t) + kBytesAhead);
   }
 
  private:

@@ -54,13 +54,7 @@ class Joiner {
     }
   }
 
-  std::vector<ComputeSet> Steps() const {
-    std::vector<ComputeSet> steps;
-    for (const ComputeSet* s : steps_) {
-      if (s != nullptr) steps.push_back(*s);
-    }
-    return steps;
-  }
+  std::vector<ComputeSet> Steps() const { return StepsLeft(steps_); }
 
  private:
   // The sums that a map computes; none if it computes anything else.

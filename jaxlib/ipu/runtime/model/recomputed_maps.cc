@@ -21,11 +21,13 @@ using program::Opcode;
 constexpr int64_t kLargeBytes = int64_t{16} << 20;
 
 // Nanoseconds of one core for a byte that is fetched or stored, and for an
-// element. Measured with AVX-512: a copy takes 0.017 to 0.034 ns a byte and an
-// exponential 0.12 to 0.14; those of other functions are of step_cost.h.
-constexpr double kOfByte = 0.02;
-constexpr double kOfArithmetic = 0.01;  // a guess: in machine code
-constexpr double kOfExponential = 0.14, kOfDivision = 0.25, kOfFunction = 1;
+// element. Measured with AVX-512: a copy takes 0.017 to 0.034 ns a byte, an
+// exponential 0.12 to 0.14.
+constexpr double kOfByte = 0.02, kOfExponential = 0.14;
+// Guesses: arithmetic is machine code, quotients and roots take what
+// kernels/instructions/step_cost.h has for 32 bits, and what has steps of its
+// own is not worth being computed twice.
+constexpr double kOfArithmetic = 0.01, kOfDivision = 0.25, kOfFunction = 1;
 
 double NanosecondsOf(const program::Instruction& i) {
   switch (i.op) {
@@ -36,6 +38,7 @@ double NanosecondsOf(const program::Instruction& i) {
     case Opcode::kLogistic:
       return kOfExponential;
     case Opcode::kDiv:
+      return program::IsFloat(i.type) ? kOfDivision : kOfFunction;
     case Opcode::kSqrt:
     case Opcode::kRsqrt:
       return kOfDivision;
@@ -105,7 +108,7 @@ class Recomputer {
  public:
   Recomputer(std::vector<ComputeSet>& steps, JoinSite& site,
              std::vector<ArenaRoot>& roots, std::deque<program::Execute>& made)
-      : site_(site), roots_(steps_, site, roots), made_(made) {
+      : roots_(steps_, site, roots), made_(made) {
     in_bands_.resize(steps.size());
     for (const Bands& bands : FindBands(steps, site.storage, roots)) {
       std::fill(in_bands_.begin() + bands.begin, in_bands_.begin() + bands.end,
@@ -117,13 +120,7 @@ class Recomputer {
     }
   }
 
-  std::vector<ComputeSet> Steps() const {
-    std::vector<ComputeSet> steps;
-    for (const ComputeSet* s : steps_) {
-      if (s != nullptr) steps.push_back(*s);
-    }
-    return steps;
-  }
+  std::vector<ComputeSet> Steps() const { return StepsLeft(steps_); }
 
  private:
   // An operand of a later step that is the result of a map.
@@ -294,7 +291,6 @@ class Recomputer {
     return spliced;
   }
 
-  JoinSite& site_;
   std::vector<ComputeSet*> steps_;  // null: no longer needed
   std::vector<bool> in_bands_;
   StepRoots roots_;

@@ -35,12 +35,13 @@ program::Execute Step(program::Fields fields, std::vector<uint32_t> operands,
   return step;
 }
 
-// op(x, y), or its function.
-program::Fields MapOf(Opcode op, Opcode function = Opcode::kSelect) {
+// op(x, y), or its function if there is one.
+constexpr Opcode kNone = Opcode::kSelect;
+program::Fields MapOf(Opcode op, Opcode function = kNone) {
   Builder code;
   const uint16_t x = code.Load<float>(0), y = code.Load<float>(1);
   uint16_t value = code.Add(op, RegisterType::kF32, {x, y});
-  if (function != Opcode::kSelect) {
+  if (function != kNone) {
     value = code.Add(function, RegisterType::kF32, {value});
   }
   code.map.outputs = {value};
@@ -219,17 +220,24 @@ TEST(RecomputedMaps, OnlyIfNothingElseNeedsThem) {
 
 // Results of a type in which nothing is computed are rounded.
 TEST(RecomputedMaps, NotIfTheyAreRounded) {
-  Softmax softmax;
-  softmax.roots[kShiftedTensor].bytes /= 2;
-  for (Operand* o :
-       {&softmax.steps[0].results[0], &softmax.steps[1].operands[0],
-        &softmax.steps[2].operands[0]}) {
-    o->view.dtype = DType::kF16;
-    o->view.item_size = 2;
-  }
-  const int64_t shape = 3 * kMany;  // large nevertheless
-  for (ComputeSet& set : softmax.steps) set.shape = {shape};
-  EXPECT_EQ(softmax.Recompute().size(), 3u);
+  const auto left = [](DType dtype, uint32_t item_size) {
+    const std::vector<int64_t> shape = {2 * kMany};
+    Softmax softmax(kNone);  // cheap, so that it is worth it of 16 bits, too
+    for (ComputeSet& set : softmax.steps) set.shape = shape;
+    softmax.steps[0].operands[0].view.shape = shape;
+    softmax.steps[2].results[0].view.shape = shape;
+    for (Operand* o :
+         {&softmax.steps[0].results[0], &softmax.steps[1].operands[0],
+          &softmax.steps[2].operands[0]}) {
+      o->view.shape = shape;
+      o->view.dtype = dtype;
+      o->view.item_size = item_size;
+    }
+    softmax.roots[kShiftedTensor].bytes = 2 * kMany * item_size;
+    return softmax.Recompute().size();
+  };
+  EXPECT_EQ(left(DType::kF32, 4), 2u);
+  EXPECT_EQ(left(DType::kF16, 2), 3u);
 }
 
 }  // namespace

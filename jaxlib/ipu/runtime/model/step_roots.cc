@@ -22,6 +22,14 @@ struct Hull {
 
 }  // namespace
 
+std::vector<ComputeSet> StepsLeft(std::span<ComputeSet* const> steps) {
+  std::vector<ComputeSet> left;
+  for (const ComputeSet* step : steps) {
+    if (step != nullptr) left.push_back(*step);
+  }
+  return left;
+}
+
 StepRoots::Uses StepRoots::UsesOf(const ArenaRoot& of, size_t from,
                                   size_t to) const {
   Uses uses;

@@ -29,6 +29,9 @@ struct JoinSite {
   int64_t used = 0;
 };
 
+// The steps that are left of changed ones, of which others are null.
+std::vector<ComputeSet> StepsLeft(std::span<ComputeSet* const> steps);
+
 class StepRoots {
  public:
   // All of these have to outlive this; steps that are no longer needed are

@@ -10,8 +10,9 @@
 namespace ipu::program {
 
 // Replaces divisions and remainders of integers by a constant with DIVIDE_BY
-// and REMAINDER_BY, which multiply and give the same values. Divisors -1, 0 and
-// 1 remain. What becomes dead is not removed.
+// and REMAINDER_BY, which multiply and give the same values, and quotients of
+// floats by a power of two with products. Divisors -1, 0 and 1 of integers
+// remain. What becomes dead is not removed.
 void DivideByMultiplying(RegisterCode& code);
 
 // The divisor's magnitude of a DIVIDE_BY of 32 bits, given its multiplier.

@@ -12,8 +12,8 @@
 namespace ipu::program {
 
 // Fuses instructions into super-instructions, each of which replaces two passes
-// over the values by one, divides integers by constants without a division, and
-// removes dead code. Outputs keep their bits.
+// over the values by one, divides by constants without a division where that is
+// exact, and removes dead code. Outputs keep their bits.
 // `uniform[k]` means that operand k has the same value for all or for many
 // elements; what depends only on such values is not fused, because it is
 // hoisted.
